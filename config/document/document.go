@@ -1,0 +1,62 @@
+// Package document finds config texts at (tenant, project, path) and the layers
+// that a scope sees: bundled, system, tenant, project. It knows nothing of what
+// the texts mean.
+package document
+
+import (
+	"context"
+	"errors"
+)
+
+// The scopes that carry defaults.
+const (
+	SystemTenant  = "_vance"
+	TenantProject = "_tenant"
+)
+
+// MaxSize is the longest document in bytes.
+const MaxSize = 64 << 10
+
+// Key says where a document stands.
+type Key struct{ Tenant, Project, Path string }
+
+// Layer is where in the cascade a document was found.
+type Layer string
+
+// The layers, least specific first.
+const (
+	Bundled Layer = "bundled"
+	System  Layer = "system"
+	Tenant  Layer = "tenant"
+	Project Layer = "project"
+)
+
+// Trusted reports whether the layer is the operator's own. A tenant's or
+// project's text is hostile input.
+func (l Layer) Trusted() bool { return l == Bundled || l == System }
+
+// ErrNotFound says that a source has no document at a key. Any other error of
+// Read means that nobody knows.
+var ErrNotFound = errors.New("document: not found")
+
+// Source reads documents and tells of changes.
+type Source interface {
+	// Read returns the text at key, at most MaxSize bytes.
+	Read(ctx context.Context, key Key) ([]byte, error)
+	// Name says where key stands, for people ("documents/acme/…/browser.yaml").
+	Name(key Key) string
+	// List returns every key that the source has, for `check`.
+	List(ctx context.Context) ([]Key, error)
+}
+
+// Found is a document with the layer that it came from.
+type Found struct {
+	Layer Layer
+	Key   Key
+	Name  string // for people
+	Text  []byte
+}
+
+// Change is one changed document; a Key without a Path means that anything may
+// have changed.
+type Change struct{ Key Key }

@@ -1,0 +1,76 @@
+// Package principal says who a request speaks for. It knows no HTTP and no
+// credential formats: gateway/identity makes principals, session and texproxy
+// bind sessions and jobs to them.
+package principal
+
+import (
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+)
+
+// Principal is a scope together with the issuer that vouched for it. Two
+// requests with the same scope but different issuers are different principals:
+// a session opened by one is a 404 for the other. The zero Principal is nobody.
+type Principal struct {
+	Tenant  string
+	Project string
+	// User is empty where the credential names none and may not speak for one.
+	User string
+	// Issuer is "anonymous", "key:<name>" or "jwt:<issuer>".
+	Issuer string
+}
+
+// ID returns a text that is equal for equal principals only.
+func (p Principal) ID() string {
+	return fmt.Sprintf("%q/%q/%q/%q", p.Issuer, p.Tenant, p.Project, p.User)
+}
+
+// Caller is a principal with what else its credential is good for in this
+// request. It is made per request and never stored whole.
+type Caller struct {
+	Principal
+	// OnLost is how this caller wants LEASE_LOST told: "" (the default,
+	// notFound), "notFound" or "reopen".
+	OnLost string
+	// Authorization is the caller's own credential where it may go upstream
+	// (auth: forward). It is empty for the gateway's own keys, which never do.
+	Authorization Secret
+}
+
+// Secret is a text that does not show itself in logs, errors or JSON.
+type Secret string
+
+// Reveal returns the text itself.
+func (s Secret) Reveal() string { return string(s) }
+
+// String hides the text from fmt.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "[hidden]"
+}
+
+// GoString hides the text from %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue hides the text from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText hides the text from encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+var (
+	userForm = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,128}$`)
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+)
+
+// ValidUser reports whether a user named by a header or a path has the form
+// that the gateway takes.
+func ValidUser(s string) bool { return userForm.MatchString(s) }
+
+// ValidName reports whether s may stand as a tenant, project, server or
+// service in a URL. No name holds "..": names become folder names.
+func ValidName(s string) bool { return nameForm.MatchString(s) && !strings.Contains(s, "..") }

@@ -1,0 +1,121 @@
+// Package telemetry holds the gateway's metrics and implements the observer
+// seams of lease, session and texproxy with them. Labels carry names from
+// gateway.yaml, system and bundled documents only, never a tenant, project or
+// user (spec §8).
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// Metrics are the series of one pod. The zero value is not usable; call New.
+type Metrics struct {
+	acquire        *prometheus.CounterVec
+	check          *prometheus.CounterVec
+	release        *prometheus.CounterVec
+	reap           *prometheus.CounterVec
+	reconcile      *prometheus.CounterVec
+	acquireSeconds *prometheus.HistogramVec
+	storeSeconds   *prometheus.HistogramVec
+	drift          *prometheus.GaugeVec
+	sessions       *prometheus.GaugeVec
+	requestSeconds *prometheus.HistogramVec
+	closes         *prometheus.CounterVec
+	reloads        *prometheus.CounterVec
+	events         func(lease.Event)
+}
+
+// New registers the series with r.
+func New(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	seconds := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	return &Metrics{
+		acquire:        counter("vance_lease_acquire_total", "Acquires by outcome: success, busy, noop, unavailable.", "resource", "outcome"),
+		check:          counter("vance_lease_check_total", "Checks by outcome: ok, lost, unavailable.", "resource", "outcome"),
+		release:        counter("vance_lease_release_total", "Releases by outcome: ok, already-released, error.", "resource", "outcome"),
+		reap:           counter("vance_lease_reap_total", "Leases taken away by reason: idle, pod, revoke.", "reason"),
+		reconcile:      counter("vance_lease_reconcile_total", "Counters put right by the reconciler.", "outcome"),
+		acquireSeconds: seconds("vance_lease_acquire_seconds", "Time of an acquire, waiting included.", "resource"),
+		storeSeconds:   seconds("vance_lease_store_seconds", "Time of one store operation.", "op"),
+		drift:          gauge("vance_lease_drift", "Count minus booked holders, summed over the counters of a resource and level.", "resource", "level"),
+		sessions:       gauge("vance_gateway_sessions", "Client sessions that this pod has opened or served and that have not ended.", "server"),
+		requestSeconds: seconds("vance_gateway_request_seconds", "Time of a client request until the end of its answer.", "server", "method"),
+		closes:         counter("vance_gateway_session_close_total", "Upstream session ends by outcome: confirmed, refused, unreachable.", "outcome"),
+		reloads:        counter("vance_gateway_reload_total", "Configuration reloads by outcome: ok, invalid.", "outcome"),
+		events:         func(lease.Event) {},
+	}
+}
+
+// OnEvent sets where lease events go besides the metrics. Call it before use.
+func (m *Metrics) OnEvent(f func(lease.Event)) { m.events = f }
+
+// Acquired counts an acquire; see lease.Observer.
+func (m *Metrics) Acquired(label, outcome string, took time.Duration) {
+	m.acquire.WithLabelValues(label, outcome).Inc()
+	if outcome != "noop" {
+		m.acquireSeconds.WithLabelValues(label).Observe(took.Seconds())
+	}
+}
+
+// Checked counts a check.
+func (m *Metrics) Checked(label, outcome string) { m.check.WithLabelValues(label, outcome).Inc() }
+
+// Released counts a release.
+func (m *Metrics) Released(label, outcome string) { m.release.WithLabelValues(label, outcome).Inc() }
+
+// Reaped counts a reap.
+func (m *Metrics) Reaped(reason lease.Reason) { m.reap.WithLabelValues(string(reason)).Inc() }
+
+// Reconciled counts a correction.
+func (m *Metrics) Reconciled(outcome string) { m.reconcile.WithLabelValues(outcome).Inc() }
+
+// StoreCalled times a store operation.
+func (m *Metrics) StoreCalled(op string, took time.Duration, _ error) {
+	m.storeSeconds.WithLabelValues(op).Observe(took.Seconds())
+}
+
+// Drifted sets the drift of a resource and level.
+func (m *Metrics) Drifted(label string, level definition.Level, drift int) {
+	m.drift.WithLabelValues(label, string(level)).Set(float64(drift))
+}
+
+// Happened passes an event on.
+func (m *Metrics) Happened(e lease.Event) { m.events(e) }
+
+// SessionOpened counts a session in; SessionEnded counts it out.
+func (m *Metrics) SessionOpened(server string) { m.sessions.WithLabelValues(server).Inc() }
+
+// SessionEnded counts a session out.
+func (m *Metrics) SessionEnded(server string) { m.sessions.WithLabelValues(server).Dec() }
+
+// Served times a client's request. Method is a known MCP method or "other".
+func (m *Metrics) Served(server, method string, took time.Duration) {
+	m.requestSeconds.WithLabelValues(server, method).Observe(took.Seconds())
+}
+
+// Closed counts the end of an upstream session: confirmed, refused, unreachable.
+func (m *Metrics) Closed(outcome string) { m.closes.WithLabelValues(outcome).Inc() }
+
+// Reloaded counts a reload: ok, invalid.
+func (m *Metrics) Reloaded(outcome string) { m.reloads.WithLabelValues(outcome).Inc() }
+
+var _ lease.Observer = (*Metrics)(nil)
