@@ -7,15 +7,20 @@ import (
 
 // TexService is one upstream compile service, a preset or described in full.
 type TexService struct {
-	Name      string
-	Preset    string
-	Upstream  string // base URL
-	Auth      Auth
-	Mode      string // job | sync
-	Submit    TexRoute
-	Poll      TexRoute
-	Result    TexRoute
-	Cancel    TexRoute
+	Name     string
+	Preset   string
+	Upstream string // base URL
+	Auth     Auth
+	Mode     string // job | sync
+	Submit   TexRoute
+	Poll     TexRoute
+	Result   TexRoute
+	Cancel   TexRoute
+	// Other are further routes that need no lease: logs, word counts.
+	Other []TexRoute
+	// Owned names the places of paths, besides {job}, that name a thing of one
+	// owner; whoever uses one first has it.
+	Owned     []string
 	Abandoned Abandoned
 	Busy      TexAnswer
 	Lost      TexAnswer
@@ -43,7 +48,7 @@ type Auth struct {
 // TexRoute matches requests and reads their answers.
 type TexRoute struct {
 	Methods  []string
-	Path     string // with {job} and {name} segments; empty means the service has no such route
+	Path     string // see TexPath; empty means the service has no such route
 	Accepted []int
 	JobID    []TexPick
 	Terminal []TexEnd
@@ -57,10 +62,14 @@ type TexPick struct {
 	Regex  *regexp.Regexp
 }
 
-// TexEnd recognises an answer that ends a job.
+// TexEnd recognises an answer that ends a job. All conditions that are set must
+// hold.
 type TexEnd struct {
-	JSON    string   // pointer
-	In      []string // values
+	JSON    string         // pointer
+	In      []string       // values that it may have
+	Absent  bool           // the pointer leads nowhere, or the answer is not JSON
+	Header  string         // a header that is there
+	Regex   *regexp.Regexp // and what it looks like
 	Status  []int
 	Outcome string // ok | error | gone
 }
@@ -72,9 +81,11 @@ type Abandoned struct {
 	Max   time.Duration
 }
 
-// TexAnswer is a fixed answer; {job}, {message} and {retryAfter} are filled in.
+// TexAnswer is a fixed answer; {job}, {message}, {retryAfter} (seconds) and
+// {data} (a JSON object with code, resource, level, …) are filled in. JSON is the
+// body's text, also where ContentType says that it is something else.
 type TexAnswer struct {
 	Status      int
 	JSON        string
-	ContentType string
+	ContentType string // application/json where empty
 }

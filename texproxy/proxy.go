@@ -43,9 +43,11 @@ type Options struct {
 	Definitions definition.Resolver
 	Settings    Settings
 	Observer    Observer
-	SpoolDir    string
-	Limits      func() config.Limits
-	Log         *slog.Logger
+	// Pod is this pod's id: a job whose holder names another pod is watched there.
+	Pod      lease.PodID
+	SpoolDir string // this process's own: what is left in it is deleted
+	Limits   func() config.Limits
+	Log      *slog.Logger
 }
 
 // Proxy serves TeX clients.
