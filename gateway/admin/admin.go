@@ -1,0 +1,384 @@
+package admin
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+)
+
+// Paths under which the two faces are served.
+const (
+	InternalPath = "/internal/lease/admin/"
+	TenantPath   = "/brain/{tenant}/admin/leases"
+)
+
+// Authority judges the credential of a request. The name that it returns
+// stands in the audit and in marks; it is never a secret. Errors are those of
+// this package or wrap them; any other error is a 503.
+type Authority interface {
+	// Operator names the caller where it may act on all tenants: the internal
+	// token, or a credential with the role operator.
+	Operator(r *http.Request) (by string, err error)
+	// TenantAdmin names the caller where it has the role tenantAdmin for tenant.
+	TenantAdmin(r *http.Request, tenant string) (by string, err error)
+}
+
+// Options wires an API.
+type Options struct {
+	Desk      *desk.Desk
+	Authority Authority
+	Log       *slog.Logger
+}
+
+// API serves both faces.
+type API struct {
+	opt              Options
+	spec             []byte
+	internal, tenant http.Handler
+}
+
+// Longest times that one answer may take.
+const (
+	readTimeout = 15 * time.Second
+	actTimeout  = 60 * time.Second
+	maxBody     = 4 << 10 // no request of this API needs a body
+)
+
+//go:embed openapi.yaml
+var openapi []byte
+
+// New makes an API.
+func New(opt Options) (*API, error) {
+	if opt.Desk == nil || opt.Authority == nil {
+		return nil, errors.New("admin: a desk and an authority are needed")
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	var doc map[string]any
+	if err := yaml.Unmarshal(openapi, &doc); err != nil {
+		return nil, fmt.Errorf("admin: openapi.yaml: %w", err)
+	}
+	spec, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("admin: openapi.yaml: %w", err)
+	}
+	a := &API{opt: opt, spec: spec}
+	a.internal, a.tenant = a.internalRoutes(), a.tenantRoutes()
+	return a, nil
+}
+
+// Internal serves InternalPath.
+func (a *API) Internal() http.Handler { return a.internal }
+
+// Tenant serves TenantPath and what is below it.
+func (a *API) Tenant() http.Handler { return a.tenant }
+
+// call is one authorized request.
+type call struct {
+	by    string
+	scope desk.Scope
+}
+
+// answer is what a route gives: a value for 200, or an error.
+type answer func(ctx context.Context, c call, r *http.Request) (any, error)
+
+func (a *API) internalRoutes() http.Handler {
+	mux := http.NewServeMux()
+	route := func(pattern string, timeout time.Duration, do answer) {
+		method, path, _ := strings.Cut(pattern, " ")
+		mux.Handle(method+" "+InternalPath+path, a.serve(timeout, a.operator, do))
+	}
+	route("GET holders", readTimeout, a.holders)
+	route("GET holders/{token}", readTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
+		return a.opt.Desk.Holder(ctx, c.scope, r.PathValue("token"))
+	})
+	route("POST holders/{token}/revoke", actTimeout, a.revoke)
+	route("GET counters", readTimeout, a.counters)
+	route("GET definition", readTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
+		q, err := query(r, "name", "tenant", "project")
+		if err != nil {
+			return nil, err
+		}
+		return a.opt.Desk.Definition(ctx, q.Get("tenant"), q.Get("project"), q.Get("name"))
+	})
+	route("GET events", readTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
+		q, err := query(r, "limit")
+		if err != nil {
+			return nil, err
+		}
+		limit, err := limit(q)
+		if err != nil {
+			return nil, err
+		}
+		events, err := a.opt.Desk.Events(ctx, c.scope, limit)
+		return Events{Events: events}, err
+	})
+	route("POST pods/{pod}/revoke", actTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
+		return a.opt.Desk.RevokePod(ctx, r.PathValue("pod"), c.by)
+	})
+	route("POST sweep", actTimeout, func(ctx context.Context, c call, _ *http.Request) (any, error) {
+		return a.opt.Desk.Sweep(ctx, c.by)
+	})
+	route("POST reconcile", actTimeout, func(ctx context.Context, c call, _ *http.Request) (any, error) {
+		return a.opt.Desk.Reconcile(ctx, c.by)
+	})
+	route("GET openapi.json", readTimeout, a.document)
+	mux.Handle(InternalPath, a.unmatched(a.operator, mux))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+func (a *API) tenantRoutes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+TenantPath, a.serve(readTimeout, a.tenantAdmin, a.overview))
+	mux.Handle("GET "+TenantPath+"/openapi.json", a.serve(readTimeout, a.tenantAdmin, a.document))
+	mux.Handle("POST "+TenantPath+"/{token}/revoke", a.serve(actTimeout, a.tenantAdmin, a.revoke))
+	mux.Handle("/", a.unmatched(a.nobody, mux))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// Overview is what a tenant's admin sees: the Leases page as JSON.
+type Overview struct {
+	Tenant    string         `json:"tenant"`
+	Holders   []desk.Holder  `json:"holders"`
+	Next      string         `json:"next,omitempty"`
+	Occupancy []desk.Counter `json:"occupancy"`
+	Events    []desk.Event   `json:"events"`
+}
+
+// Events is a list of events.
+type Events struct {
+	Events []desk.Event `json:"events"`
+}
+
+func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error) {
+	q, err := holderQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	if q.Tenant != "" {
+		return nil, &desk.InvalidError{Message: "tenant is in the path"}
+	}
+	page, err := a.opt.Desk.Holders(ctx, c.scope, q)
+	if err != nil {
+		return nil, err
+	}
+	counters, err := a.opt.Desk.Counters(ctx, c.scope, desk.CounterQuery{Limit: desk.MaxLimit})
+	if err != nil {
+		return nil, err
+	}
+	events, err := a.opt.Desk.Events(ctx, c.scope, 0)
+	if err != nil {
+		return nil, err
+	}
+	return Overview{Tenant: c.scope.Tenant, Holders: page.Holders, Next: page.Next, Occupancy: counters.Counters, Events: events}, nil
+}
+
+func (a *API) holders(ctx context.Context, c call, r *http.Request) (any, error) {
+	q, err := holderQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.opt.Desk.Holders(ctx, c.scope, q)
+}
+
+func (a *API) counters(ctx context.Context, c call, r *http.Request) (any, error) {
+	q, err := query(r, "resource", "level", "tenant", "project", "user", "drifted", "after", "limit")
+	if err != nil {
+		return nil, err
+	}
+	n, err := limit(q)
+	if err != nil {
+		return nil, err
+	}
+	drifted := false
+	if s := q.Get("drifted"); s != "" {
+		if drifted, err = strconv.ParseBool(s); err != nil {
+			return nil, &desk.InvalidError{Message: "drifted is neither true nor false"}
+		}
+	}
+	return a.opt.Desk.Counters(ctx, c.scope, desk.CounterQuery{Resource: q.Get("resource"), Level: q.Get("level"),
+		Tenant: q.Get("tenant"), Project: q.Get("project"), User: q.Get("user"), Drifted: drifted, After: q.Get("after"), Limit: n})
+}
+
+func (a *API) revoke(ctx context.Context, c call, r *http.Request) (any, error) {
+	return a.opt.Desk.Revoke(ctx, c.scope, r.PathValue("token"), c.by)
+}
+
+func (a *API) document(context.Context, call, *http.Request) (any, error) {
+	return json.RawMessage(a.spec), nil
+}
+
+func holderQuery(r *http.Request) (desk.HolderQuery, error) {
+	q, err := query(r, "tenant", "project", "user", "resource", "type", "pod", "state", "after", "limit")
+	if err != nil {
+		return desk.HolderQuery{}, err
+	}
+	n, err := limit(q)
+	if err != nil {
+		return desk.HolderQuery{}, err
+	}
+	hq := desk.HolderQuery{Tenant: q.Get("tenant"), Project: q.Get("project"), User: q.Get("user"), Resource: q.Get("resource"),
+		Type: q.Get("type"), Pod: q.Get("pod"), After: q.Get("after"), Limit: n}
+	if s := q.Get("state"); s != "" {
+		hq.States = strings.Split(s, ",")
+	}
+	return hq, nil
+}
+
+// query reads the query strictly: a misspelt filter must not show everything.
+func query(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &desk.InvalidError{Message: "the query cannot be read"}
+	}
+next:
+	for k, v := range q {
+		for _, n := range known {
+			if k == n {
+				if len(v) != 1 {
+					return nil, &desk.InvalidError{Message: k + " stands more than once"}
+				}
+				continue next
+			}
+		}
+		return nil, &desk.InvalidError{Message: "unknown parameter; this takes " + strings.Join(known, ", ")}
+	}
+	return q, nil
+}
+
+func limit(q url.Values) (int, error) {
+	s := q.Get("limit")
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, &desk.InvalidError{Message: fmt.Sprintf("limit is not between 1 and %d", desk.MaxLimit)}
+	}
+	return n, nil
+}
+
+// authorize judges a request before anything else looks at it.
+type authorize func(r *http.Request) (call, error)
+
+func (a *API) operator(r *http.Request) (call, error) {
+	by, err := a.opt.Authority.Operator(r)
+	return call{by: desk.ByOperator(by)}, err
+}
+
+func (a *API) tenantAdmin(r *http.Request) (call, error) {
+	tenant := r.PathValue("tenant")
+	if !principal.ValidName(tenant) {
+		return call{}, ErrForbidden // as for any tenant that is not the caller's
+	}
+	by, err := a.opt.Authority.TenantAdmin(r, tenant)
+	return call{by: desk.ByTenantAdmin(by), scope: desk.Scope{Tenant: tenant}}, err
+}
+
+func (a *API) nobody(*http.Request) (call, error) { return call{}, nil }
+
+func (a *API) serve(timeout time.Duration, may authorize, do answer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := may(r)
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		v, err := do(ctx, c, r)
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		write(w, http.StatusOK, v)
+	})
+}
+
+// unmatched answers a path or method that no route has, but only to a caller
+// that may know which there are.
+func (a *API) unmatched(may authorize, mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := may(r); err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		for _, m := range []string{http.MethodGet, http.MethodPost} {
+			other := r.Clone(r.Context())
+			other.Method = m
+			if _, pattern := mux.Handler(other); strings.HasPrefix(pattern, m+" ") && m != r.Method {
+				w.Header().Set("Allow", m)
+				write(w, http.StatusMethodNotAllowed, failure("METHOD_NOT_ALLOWED", "this takes "+m))
+				return
+			}
+		}
+		write(w, http.StatusNotFound, failure("NOT_FOUND", "there is nothing here; see openapi.json"))
+	})
+}
+
+// Failure is the form of every refusal.
+type Failure struct {
+	Error FailureBody `json:"error"`
+}
+
+// FailureBody says what is wrong: a code for programs, a sentence for people.
+type FailureBody struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func failure(code, message string) Failure {
+	return Failure{Error: FailureBody{Code: code, Message: message}}
+}
+
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var (
+		missing *desk.NotFoundError
+		invalid *desk.InvalidError
+		broken  *desk.DefinitionError
+	)
+	switch {
+	case errors.Is(err, ErrNoCredential), errors.Is(err, ErrWrongCredential):
+		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="mcp-lease-gateway admin"`)
+		write(w, http.StatusUnauthorized, failure("UNAUTHENTICATED", err.Error()))
+	case errors.Is(err, ErrForbidden), errors.Is(err, ErrNotConfigured):
+		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
+		write(w, http.StatusForbidden, failure("FORBIDDEN", err.Error()))
+	case errors.As(err, &missing):
+		write(w, http.StatusNotFound, failure("NOT_FOUND", missing.Message))
+	case errors.As(err, &invalid):
+		write(w, http.StatusBadRequest, failure("INVALID", invalid.Message))
+	case errors.As(err, &broken):
+		write(w, http.StatusUnprocessableEntity, failure("INVALID_DEFINITION", broken.Error()))
+	default:
+		// The cause can name hosts and users of the store: for the log only.
+		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)
+		write(w, http.StatusServiceUnavailable, failure("UNAVAILABLE", "the lease store cannot be reached; the gateway's log says why"))
+	}
+}
+
+func write(w http.ResponseWriter, status int, v any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	// A client that is gone is no error of this API.
+	_ = json.NewEncoder(w).Encode(v)
+}

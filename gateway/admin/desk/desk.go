@@ -1,0 +1,243 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// Engine is what a desk needs of the lease engine; *lease.Manager is one.
+type Engine interface {
+	Find(ctx context.Context, f lease.Filter) ([]lease.Holder, error)
+	Revoke(ctx context.Context, t lease.Token, c lease.Cause) (lease.Holder, error)
+	RevokePod(ctx context.Context, pod lease.PodID, by string) (int, error)
+	Sweep(ctx context.Context) (lease.Swept, error)
+	Reconcile(ctx context.Context) (lease.Reconciled, error)
+	Occupancies(ctx context.Context, resource string) ([]lease.Occupancy, error)
+}
+
+// History is what a desk reads past the engine; a lease.Store is one.
+type History interface {
+	Events(ctx context.Context, tenant string, limit int) ([]lease.Event, error)
+	Pods(ctx context.Context) ([]lease.Pod, error)
+}
+
+// Desk answers and acts. The zero Desk is not usable: Engine and History must
+// be set. It is safe for concurrent use.
+type Desk struct {
+	Engine  Engine
+	History History
+	// Definitions is nil where no documents can be read.
+	Definitions definition.Resolver
+	// Happened is told of sweeps and reconciles that somebody asked for, for the
+	// audit. The engine itself tells of revocations. May be nil.
+	Happened func(lease.Event)
+	// Now is the clock that ages are counted with; nil means time.Now. Holders
+	// carry the store's time, so an age is off by what the two clocks differ.
+	Now func() time.Time
+}
+
+// NotFoundError says that nothing matches, or nothing of the tenant that asked.
+type NotFoundError struct{ Message string }
+
+func (e *NotFoundError) Error() string { return e.Message }
+
+// InvalidError says that a question or an order makes no sense as it stands.
+type InvalidError struct{ Message string }
+
+func (e *InvalidError) Error() string { return e.Message }
+
+// DefinitionError says that a definition is there and wrong. Its text is for
+// operators: it names file, line and field.
+type DefinitionError struct{ Err error }
+
+func (e *DefinitionError) Error() string { return e.Err.Error() }
+func (e *DefinitionError) Unwrap() error { return e.Err }
+
+// UnavailableError says that the store or the documents could not be reached,
+// so nothing is known.
+type UnavailableError struct{ Err error }
+
+func (e *UnavailableError) Error() string { return "cannot be reached: " + e.Err.Error() }
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Scope is whose leases a caller sees and acts on.
+type Scope struct {
+	// Tenant is empty for an operator, who sees all tenants. For a tenant's
+	// admin it is part of every filter, so that a token of another tenant is
+	// simply not found (spec §9).
+	Tenant string
+}
+
+func (d *Desk) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	return time.Now()
+}
+
+func (d *Desk) tell(e lease.Event) {
+	if d.Happened != nil {
+		e.At = d.now()
+		d.Happened(e)
+	}
+}
+
+// Revoke takes a lease away by decision: mark, slots back, handler by the
+// matrix (spec §9). short is the beginning of a token; by is who asks.
+func (d *Desk) Revoke(ctx context.Context, s Scope, short, by string) (Holder, error) {
+	h, err := d.resolve(ctx, s, short, lease.Pending, lease.Held)
+	if err != nil {
+		var missing *NotFoundError
+		if errors.As(err, &missing) {
+			return Holder{}, d.goneAlready(ctx, s, short, err)
+		}
+		return Holder{}, err
+	}
+	_, err = d.Engine.Revoke(ctx, h.Token, lease.Cause{Reason: lease.ReasonRevoke, By: by, Tenant: s.Tenant})
+	if errors.Is(err, lease.ErrNotFound) {
+		// It ended between the look-up and the mark.
+		return Holder{}, d.goneAlready(ctx, s, short, &NotFoundError{Message: "the lease ended before it could be revoked"})
+	}
+	if err != nil {
+		return Holder{}, &UnavailableError{Err: err}
+	}
+	after, err := d.resolve(ctx, s, string(h.Token), lease.Revoked)
+	if err != nil {
+		// The mark stands; only the look at it failed. Say what is known.
+		h.State = lease.Revoked
+		h.Revocation = &lease.Revocation{Reason: lease.ReasonRevoke, By: by, At: d.now()}
+		after = h
+	}
+	return d.view(s, after, Shorten(string(h.Token))), nil
+}
+
+// goneAlready explains a token that does not live any more, where its mark can
+// still be read, and else returns err.
+func (d *Desk) goneAlready(ctx context.Context, s Scope, short string, err error) error {
+	h, lookErr := d.resolve(ctx, s, short, lease.Revoked)
+	if lookErr != nil || h.Revocation == nil {
+		return err
+	}
+	return &NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)",
+		Shorten(string(h.Token)), h.Revocation.Reason, age(d.now(), h.Revocation.At).Round(time.Second))}
+}
+
+// RevokePod takes away every lease of a pod. A pod that is neither registered
+// nor holds or held anything is not found.
+func (d *Desk) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error) {
+	if err := checkText("pod", pod); err != nil {
+		return PodRevoked{}, err
+	}
+	if pod == "" {
+		return PodRevoked{}, &InvalidError{Message: "name a pod"}
+	}
+	n, err := d.Engine.RevokePod(ctx, lease.PodID(pod), by)
+	if err != nil {
+		return PodRevoked{}, &UnavailableError{Err: err}
+	}
+	if n == 0 {
+		known, err := d.knowsPod(ctx, lease.PodID(pod))
+		if err != nil {
+			return PodRevoked{}, err
+		}
+		if !known {
+			return PodRevoked{}, &NotFoundError{Message: fmt.Sprintf("no pod %q is registered and no lease names it", pod)}
+		}
+	}
+	return PodRevoked{Pod: pod, Revoked: n}, nil
+}
+
+func (d *Desk) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
+	pods, err := d.History.Pods(ctx)
+	if err != nil {
+		return false, &UnavailableError{Err: err}
+	}
+	for _, p := range pods {
+		if p.ID == pod {
+			return true, nil
+		}
+	}
+	held, err := d.Engine.Find(ctx, lease.Filter{Pod: pod, Limit: 1, States: allStates})
+	if err != nil {
+		return false, &UnavailableError{Err: err}
+	}
+	return len(held) > 0, nil
+}
+
+// Sweep runs one reaper round now, with handlers.
+func (d *Desk) Sweep(ctx context.Context, by string) (lease.Swept, error) {
+	done, err := d.Engine.Sweep(ctx)
+	if err != nil {
+		return done, &UnavailableError{Err: err}
+	}
+	d.tell(lease.Event{Kind: "swept", Reason: fmt.Sprintf("asked for: idle %d, pod %d, adopted %d, handled %d, unhandled %d, purged %d",
+		done.Idle, done.Pod, done.Adopted, done.Handled, done.Unhandled, done.Purged), By: by})
+	return done, nil
+}
+
+// Reconcile puts drifted counters right now; the safety margin stands.
+func (d *Desk) Reconcile(ctx context.Context, by string) (Reconciled, error) {
+	done, err := d.Engine.Reconcile(ctx)
+	if err != nil {
+		return Reconciled{}, &UnavailableError{Err: err}
+	}
+	d.tell(lease.Event{Kind: "reconciled", Reason: fmt.Sprintf("asked for: corrected %d, removed %d, left %d",
+		done.Corrected, done.Removed, len(done.Drift)), By: by})
+	return reconciledView(done), nil
+}
+
+// Definition is the merged definition as an acquire in this scope would see it,
+// read past the cache.
+func (d *Desk) Definition(ctx context.Context, tenant, project, name string) (Definition, error) {
+	for _, f := range [][2]string{{"name", name}, {"tenant", tenant}, {"project", project}} {
+		if f[1] == "" {
+			return Definition{}, &InvalidError{Message: "name the " + f[0] + " of the definition"}
+		}
+		if err := checkText(f[0], f[1]); err != nil {
+			return Definition{}, err
+		}
+	}
+	if d.Definitions == nil {
+		return Definition{}, &UnavailableError{Err: errors.New("no documents are configured here")}
+	}
+	m, err := d.Definitions.Fresh(ctx, tenant, project, name)
+	if err != nil {
+		var wrong *definition.Error
+		switch {
+		case errors.As(err, &wrong) && wrong.Unknown:
+			return Definition{}, &NotFoundError{Message: wrong.Client() + " that " + tenant + "/" + project + " sees"}
+		case errors.As(err, &wrong) && !wrong.Transient:
+			return Definition{}, &DefinitionError{Err: err}
+		}
+		return Definition{}, &UnavailableError{Err: err}
+	}
+	return definitionView(m), nil
+}
+
+// Events lists what happened in the last hour, newest first. Limit 0 means 100.
+func (d *Desk) Events(ctx context.Context, s Scope, limit int) ([]Event, error) {
+	limit, err := checkLimit(limit)
+	if err != nil {
+		return nil, err
+	}
+	events, err := d.History.Events(ctx, s.Tenant, limit)
+	if err != nil {
+		return nil, &UnavailableError{Err: err}
+	}
+	out := make([]Event, 0, len(events))
+	for _, e := range events {
+		if s.Tenant != "" && e.Tenant != s.Tenant {
+			continue // whatever the store's filter did: another tenant's is never shown
+		}
+		if s.Tenant != "" && e.Level == definition.Global {
+			e.Level = "" // the global level belongs to no tenant
+		}
+		out = append(out, eventView(s, e))
+	}
+	return out, nil
+}

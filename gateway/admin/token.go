@@ -1,0 +1,54 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+)
+
+// TokenHeader carries the internal token.
+const TokenHeader = "X-Vance-Internal-Token" //nolint:gosec // a header's name
+
+// Refusals of a credential. Their text goes to the caller.
+var (
+	// ErrNoCredential means that the request has none: 401.
+	ErrNoCredential = errors.New("no credential: send the internal token in X-Vance-Internal-Token, or a key in Authorization: Bearer")
+	// ErrWrongCredential means that the credential is nobody's: 401.
+	ErrWrongCredential = errors.New("the credential is not one of this gateway's")
+	// ErrNotConfigured means that no secret is configured, so that everyone is
+	// refused: 403.
+	ErrNotConfigured = errors.New("no internal token is configured (internal.tokens in gateway.yaml), so nobody may call this")
+	// ErrForbidden means that the credential is known and may not do this: 403.
+	ErrForbidden = errors.New("the credential has not the role that this needs")
+)
+
+// InternalToken checks r's internal token against those configured, in constant
+// time: nil, ErrNoCredential, ErrWrongCredential or, without any configured,
+// ErrNotConfigured. A header that stands twice is wrong.
+func InternalToken(r *http.Request, configured []string) error {
+	sent := r.Header.Values(TokenHeader)
+	usable := 0
+	match := 0
+	var got [sha256.Size]byte
+	if len(sent) == 1 {
+		got = sha256.Sum256([]byte(sent[0]))
+	}
+	for _, t := range configured {
+		if t == "" {
+			continue // an empty token opens nothing
+		}
+		usable++
+		want := sha256.Sum256([]byte(t))
+		match |= subtle.ConstantTimeCompare(got[:], want[:])
+	}
+	switch {
+	case usable == 0:
+		return ErrNotConfigured
+	case len(sent) == 0 || len(sent) == 1 && sent[0] == "":
+		return ErrNoCredential
+	case len(sent) > 1 || match == 0:
+		return ErrWrongCredential
+	}
+	return nil
+}
