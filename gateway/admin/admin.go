@@ -138,7 +138,7 @@ func (a *API) internalRoutes() http.Handler {
 	})
 	route("GET openapi.json", readTimeout, a.document)
 	mux.Handle(InternalPath, a.unmatched(a.operator, mux))
-	return http.NewCrossOriginProtection().Handler(mux)
+	return a.sameOrigin(mux)
 }
 
 func (a *API) tenantRoutes() http.Handler {
@@ -147,7 +147,7 @@ func (a *API) tenantRoutes() http.Handler {
 	mux.Handle("GET "+TenantPath+"/openapi.json", a.serve(readTimeout, a.tenantAdmin, a.document))
 	mux.Handle("POST "+TenantPath+"/{token}/revoke", a.serve(actTimeout, a.tenantAdmin, a.revoke))
 	mux.Handle("/", a.unmatched(a.nobody, mux))
-	return http.NewCrossOriginProtection().Handler(mux)
+	return a.sameOrigin(mux)
 }
 
 // Overview is what a tenant's admin sees: the Leases page as JSON.
@@ -308,6 +308,16 @@ func (a *API) serve(timeout time.Duration, may authorize, do answer) http.Handle
 		}
 		write(w, http.StatusOK, v)
 	})
+}
+
+// sameOrigin refuses what a page of another origin lets a browser send: a
+// browser may add a kept Basic credential to it.
+func (a *API) sameOrigin(h http.Handler) http.Handler {
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.refuse(w, r, fmt.Errorf("%w: the request comes from a page of another origin", ErrForbidden))
+	}))
+	return p.Handler(h)
 }
 
 // unmatched answers a path or method that no route has, but only to a caller
