@@ -1,0 +1,41 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// patientBody ends a request whose body stops coming: without it a client that
+// sends a byte an hour would hold a connection and a slot for good. The server's
+// own ReadTimeout would end long uploads and long answers as well.
+type patientBody struct {
+	io.ReadCloser
+	rc      *http.ResponseController
+	silence time.Duration
+	renewed time.Time
+}
+
+// patient bounds the silence of r's body.
+func patient(w http.ResponseWriter, r *http.Request, silence time.Duration) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w), silence: silence}
+}
+
+func (b *patientBody) Read(p []byte) (int, error) {
+	// A deadline costs a little, so it is moved only when a quarter of it is gone.
+	if now := time.Now(); now.Sub(b.renewed) > b.silence/4 {
+		b.renewed = now
+		// A connection without deadlines (a test's recorder) has no silence to bound.
+		_ = b.rc.SetReadDeadline(now.Add(b.silence))
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		// From here on the server watches the connection for the client's going; a
+		// deadline that is left standing would look like it.
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+)
+
+// serveClient is the way of a client's request, from top to bottom: where it
+// comes from, where it wants to go, who asks, and whether there is room.
+func (s *Server) serveClient(w *exchange, r *http.Request) {
+	rt := parseRoute(r.URL)
+	w.route = rt
+	if s.loopback && !identity.LoopbackHost(r.Host) {
+		// A page whose name was made to resolve to this machine has that name as its
+		// Host; whoever means this machine says so.
+		refuse(w, rt.kind, refusal{status: http.StatusForbidden, code: "HOST_NOT_ALLOWED",
+			message: "this gateway listens on loopback, so it answers to localhost and loopback addresses only, not to the Host of this request"})
+		return
+	}
+	if origin := r.Header.Get("Origin"); origin != "" && rt.kind != kindInsights && rt.kind != kindTenant {
+		if !s.allowedOrigin(origin) {
+			refuse(w, rt.kind, refusal{status: http.StatusForbidden, code: "ORIGIN_NOT_ALLOWED",
+				message: "pages of this origin may not call the gateway; the operator can list it under origins in gateway.yaml"})
+			return
+		}
+		shareWith(w.Header(), origin)
+		if preflight(r) {
+			permit(w)
+			return
+		}
+	}
+	if rt.kind == kindNone {
+		refuseNothing(w, rt.kind)
+		return
+	}
+	if !rt.kind.takes(r.Method) {
+		refuseMethod(w, rt.kind)
+		return
+	}
+	if !s.busy.take(s.opt.Live.Limits().PerPod) {
+		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
+			message: "the gateway serves as many requests as limits.perPod allows; try again in a few seconds"})
+		return
+	}
+	defer s.busy.give()
+	patient(w, r, bodySilence)
+
+	switch rt.kind {
+	case kindMetadata:
+		s.metadata(w, rt)
+	case kindTenant:
+		s.hand(s.opt.Tenant, w, r, rt)
+	case kindInsights:
+		s.hand(s.opt.Page, w, r, rt)
+	case kindMCP:
+		if c, ok := s.admit(w, r, rt); ok && s.fits(w, r, rt) {
+			s.opt.MCP.Serve(w, r, c, rt.name)
+		}
+	case kindTex:
+		if c, ok := s.admit(w, r, rt); ok {
+			s.opt.Tex.Serve(w, r, c, rt.name, rt.rest)
+		}
+	}
+}
+
+func (s *Server) hand(h http.Handler, w http.ResponseWriter, r *http.Request, rt route) {
+	if h == nil {
+		refuseNothing(w, rt.kind)
+		return
+	}
+	h.ServeHTTP(w, r)
+}
+
+// admit finds out who asks and whether the credential opens the route.
+func (s *Server) admit(w *exchange, r *http.Request, rt route) (principal.Caller, bool) {
+	auth := s.opt.Live.Load().Identity
+	cred, err := auth.Authenticate(r)
+	var c principal.Caller
+	if err == nil {
+		w.issuer = cred.Issuer()
+		c, err = cred.Caller(rt.tenant, rt.project, rt.user)
+	}
+	if err != nil {
+		s.turnAway(w, r, rt, err)
+		return principal.Caller{}, false
+	}
+	w.user = c.User
+	// What named the user was for the gateway; it goes no further.
+	for _, name := range auth.UserHeaders() {
+		r.Header.Del(name)
+	}
+	return c, true
+}
+
+func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
+	var e *identity.Error
+	if !errors.As(err, &e) {
+		e = &identity.Error{Status: http.StatusUnauthorized, Why: "the credential could not be judged", Err: err}
+	}
+	s.opt.Log.LogAttrs(r.Context(), slog.LevelInfo, "a caller was turned away",
+		slog.String("request", w.id), slog.Int("status", e.Status), slog.String("why", e.Error()))
+	code := "FORBIDDEN"
+	if e.Status == http.StatusUnauthorized {
+		code = "UNAUTHENTICATED"
+	}
+	w.Header().Set("WWW-Authenticate", s.challenge(rt, e.Code))
+	refuse(w, rt.kind, refusal{status: e.Status, code: code, message: e.Why})
+}
+
+// fits refuses a body that says itself that it is too long, before it is read.
+// One that does not say is cut off at the limit by whoever reads it.
+func (s *Server) fits(w http.ResponseWriter, r *http.Request, rt route) bool {
+	limit := s.opt.Live.Limits().RequestBody
+	if r.ContentLength <= limit {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		return true
+	}
+	refuse(w, rt.kind, refusal{status: http.StatusRequestEntityTooLarge, code: "BODY_TOO_LARGE",
+		message: fmt.Sprintf("the request has %d bytes; limits.requestBody allows %d", r.ContentLength, limit)})
+	return false
+}

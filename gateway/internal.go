@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// TokenHeader carries the internal token.
+const TokenHeader = "X-Vance-Internal-Token"
+
+// maxScrapes bounds how many scrapes run at once.
+const maxScrapes = 4
+
+// ErrStopping is why a pod that shuts down is not ready.
+var ErrStopping = errors.New("the pod is stopping")
+
+// serveInternal is the internal listener: probes and metrics for whoever
+// reaches it, the rest for holders of the internal token. The admin API takes an
+// operator's credential as well and so judges for itself.
+func (s *Server) serveInternal(w *exchange, r *http.Request) {
+	path := r.URL.EscapedPath()
+	switch {
+	case path == "/healthz":
+		s.probe(w, r, nil)
+	case path == "/readyz":
+		s.probe(w, r, s.notReady())
+	case path == "/metrics":
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			refuse(w, kindNone, refusal{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED", message: "this address takes GET only"})
+			return
+		}
+		promhttp.HandlerFor(s.opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}).ServeHTTP(w, r)
+	case strings.HasPrefix(path, "/internal/lease/admin/") && s.opt.Admin != nil:
+		patient(w, r, bodySilence)
+		s.opt.Admin.ServeHTTP(w, r)
+	case strings.HasPrefix(path, "/internal/"):
+		if !s.trusted(w, r) {
+			return
+		}
+		if s.opt.Peers == nil {
+			refuseNothing(w, kindNone)
+			return
+		}
+		patient(w, r, bodySilence)
+		s.opt.Peers.ServeHTTP(w, r)
+	default:
+		refuse(w, kindNone, refusal{status: http.StatusNotFound, code: "NOT_FOUND", message: "the internal listener has nothing at this address"})
+	}
+}
+
+// trusted checks the internal token and refuses without it.
+func (s *Server) trusted(w *exchange, r *http.Request) bool {
+	err := CheckToken(s.opt.Config.Internal.Tokens, r)
+	if err == nil {
+		w.issuer = "internal"
+		return true
+	}
+	s.opt.Log.LogAttrs(r.Context(), slog.LevelWarn, "an internal call was refused",
+		slog.String("request", w.id), slog.String("remote", r.RemoteAddr), slog.String("why", err.Error()))
+	refuse(w, kindNone, refusal{status: http.StatusForbidden, code: "FORBIDDEN", message: err.Error()})
+	return false
+}
+
+// CheckToken compares the request's internal token with those that are taken,
+// in constant time. Its errors are for the caller and hold no secret.
+func CheckToken(tokens []string, r *http.Request) error {
+	configured := 0
+	for _, t := range tokens {
+		if t != "" {
+			configured++
+		}
+	}
+	if configured == 0 {
+		// An empty token must not mean that everybody is trusted.
+		return errors.New("this pod has no internal token, so it refuses every internal call; set internal.tokens in gateway.yaml")
+	}
+	given := r.Header.Values(TokenHeader)
+	if len(given) != 1 {
+		return fmt.Errorf("an internal call needs the header %s, once", TokenHeader)
+	}
+	sum := sha256.Sum256([]byte(given[0]))
+	match := 0
+	for _, t := range tokens {
+		if t == "" {
+			continue
+		}
+		want := sha256.Sum256([]byte(t))
+		match |= subtle.ConstantTimeCompare(sum[:], want[:])
+	}
+	if match != 1 {
+		return errors.New("the internal token is not this pod's")
+	}
+	return nil
+}
+
+func (s *Server) notReady() error {
+	if s.stopping.Load() {
+		return ErrStopping
+	}
+	if s.opt.Ready == nil {
+		return nil
+	}
+	return s.opt.Ready()
+}
+
+func (s *Server) probe(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, kindNone, refusal{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED", message: "this address takes GET only"})
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	text, status := "ok\n", http.StatusOK
+	if err != nil {
+		text, status = err.Error()+"\n", http.StatusServiceUnavailable
+	}
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write([]byte(text))
+	}
+}

@@ -1,0 +1,255 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/seal"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// The waits of spec §6: a pod that does not answer within them is unreachable.
+const (
+	connectTimeout = 3 * time.Second
+	readTimeout    = 15 * time.Second
+)
+
+const (
+	maxFanOut  = 8        // pods told of a change at once
+	copyBuffer = 32 << 10 // bytes
+	maxAnswer  = 4 << 10  // bytes of a refusal that are read
+	keepAlive  = time.Second * 15
+)
+
+// ClientOptions configures a Client.
+type ClientOptions struct {
+	Self lease.PodID
+	// Token is the internal token that is sent; without one other pods refuse.
+	Token string
+	Seal  *seal.Ring
+	// TLS is nil where the internal listeners are plain.
+	TLS *tls.Config
+	Log *slog.Logger
+}
+
+// Client calls other pods. It implements lease.Peers and session.Forwarder.
+type Client struct {
+	opt    ClientOptions
+	box    *seal.Box
+	scheme string
+	http   *http.Client
+}
+
+// NewClient makes a Client.
+func NewClient(opt ClientOptions) *Client {
+	c := &Client{opt: opt, box: opt.Seal.Box(sealPurpose), scheme: "http"}
+	if opt.TLS != nil {
+		c.scheme = "https"
+	}
+	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 3}}
+	c.http = &http.Client{
+		// No proxy variables, no redirects, no compression: the internal token goes
+		// to the pod that was named and to nobody else.
+		Transport: &http.Transport{
+			DialContext:         dialer.DialContext,
+			TLSClientConfig:     opt.TLS,
+			TLSHandshakeTimeout: connectTimeout,
+			DisableCompression:  true,
+			MaxIdleConnsPerHost: 64,
+			IdleConnTimeout:     90 * time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Revoked asks pod to run the handler of a mark; see lease.Peers.
+func (c *Client) Revoked(ctx context.Context, pod lease.Pod, token lease.Token) error {
+	body, err := json.Marshal(revoked{Pod: pod.ID, Token: token})
+	if err != nil {
+		return err
+	}
+	return c.tell(ctx, pod, RevokedPath, body)
+}
+
+// Changed tells pods of changed documents, a few at a time. A pod that cannot
+// be reached misses it; its caches age out.
+func (c *Client) Changed(ctx context.Context, pods []lease.Pod, changes []document.Change) error {
+	msg := changed{Events: make([]ChangedEvent, len(changes))}
+	for i, ch := range changes {
+		msg.Events[i] = ChangedEvent{Op: "UPSERT", TenantID: ch.Key.Tenant, ProjectID: ch.Key.Project, Path: ch.Key.Path}
+	}
+	body, err := json.Marshal(msg)
+	if err != nil {
+		return err
+	}
+	p := pool.New().WithErrors().WithMaxGoroutines(maxFanOut)
+	for _, pod := range pods {
+		p.Go(func() error {
+			if err := c.tell(ctx, pod, ChangedPath, body); err != nil {
+				return fmt.Errorf("pod %s: %w", pod.ID, err)
+			}
+			return nil
+		})
+	}
+	return p.Wait()
+}
+
+// tell posts a small message and demands a 2xx.
+func (c *Client) tell(ctx context.Context, pod lease.Pod, path string, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+readTimeout)
+	defer cancel()
+	req, err := c.request(ctx, pod, path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("peers: %w", err)
+	}
+	defer discard(resp.Body)
+	if resp.StatusCode/100 != 2 {
+		return refused(resp)
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, pod lease.Pod, path string, body io.Reader) (*http.Request, error) {
+	if pod.Endpoint == "" {
+		return nil, fmt.Errorf("peers: pod %s has no endpoint", pod.ID)
+	}
+	if c.opt.Token == "" {
+		return nil, errors.New("peers: this pod has no internal token to send; set internal.tokens in gateway.yaml")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+pod.Endpoint+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("peers: %w", err)
+	}
+	req.Header.Set(tokenHeader, c.opt.Token)
+	req.Header.Set(podHeader, string(pod.ID))
+	return req, nil
+}
+
+// ErrOtherPod says that another process answers at the pod's address.
+var ErrOtherPod = errors.New("peers: another pod answers there")
+
+func refused(resp *http.Response) error {
+	if resp.StatusCode == http.StatusMisdirectedRequest {
+		return ErrOtherPod
+	}
+	return fmt.Errorf("peers: the pod answered %s", resp.Status)
+}
+
+// discard reads a short rest so that the connection can be used again.
+func discard(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, maxAnswer)
+	_ = body.Close()
+}
+
+// hopByHop are the headers of one connection (RFC 9110, 7.6.1).
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// endToEnd is h without what belongs to the connection it came on.
+func endToEnd(h http.Header) http.Header {
+	out := h.Clone()
+	for _, v := range h.Values("Connection") {
+		for name := range strings.SplitSeq(v, ",") {
+			out.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
+	}
+	return out
+}
+
+// Forward sends a client's request, whose body has been read, to the pod that
+// holds its session, and copies the answer as it comes. An error means that
+// nothing was written to w; an answer that breaks off later ends the client's
+// connection as it would have ended the upstream's.
+func (c *Client) Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, caller principal.Caller, server string, body []byte) error {
+	head, err := json.Marshal(envelope{
+		Tenant: caller.Tenant, Project: caller.Project, User: caller.User, Issuer: caller.Issuer,
+		OnLost: caller.OnLost, Authorization: caller.Authorization.Reveal(),
+		Server: server, Method: r.Method, URI: r.URL.RequestURI(), Host: r.Host, Remote: r.RemoteAddr,
+		Header: endToEnd(r.Header), SentUnixMs: time.Now().UnixMilli(),
+	})
+	if err != nil {
+		return fmt.Errorf("peers: %w", err)
+	}
+	sealed := c.box.Seal(head, envelopeData(pod.ID))
+	if len(sealed) > maxEnvelope {
+		return errors.New("peers: the request's headers are too long to forward")
+	}
+	size := binary.BigEndian.AppendUint32(nil, uint32(len(sealed))) //nolint:gosec // bounded by maxEnvelope above
+	// The request ends when the client goes: the pod that has the session decides
+	// what that means for the call.
+	req, err := c.request(r.Context(), pod, ForwardPath, io.MultiReader(bytes.NewReader(size), strings.NewReader(sealed), bytes.NewReader(body)))
+	if err != nil {
+		return err
+	}
+	req.ContentLength = int64(len(size) + len(sealed) + len(body))
+	req.Header.Set("Content-Type", "application/octet-stream")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("peers: %w", err)
+	}
+	if resp.Header.Get(relayedHeader) == "" {
+		discard(resp.Body)
+		return refused(resp)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	relay(w, resp)
+	return nil
+}
+
+// relay copies an answer to the client, each piece as it arrives.
+func relay(w http.ResponseWriter, resp *http.Response) {
+	h := w.Header()
+	for name, values := range endToEnd(resp.Header) {
+		if name == relayedHeader || name == "X-Request-Id" || name == "Date" {
+			continue // this pod has its own
+		}
+		h[name] = values
+	}
+	w.WriteHeader(resp.StatusCode)
+	rc := http.NewResponseController(w)
+	buf := make([]byte, copyBuffer)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return // the client is gone
+			}
+			if ferr := rc.Flush(); ferr != nil {
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			// The answer is not whole, and only a cut connection says so.
+			panic(http.ErrAbortHandler)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+)
+
+// MCP serves MCP requests; *session.Proxy is one.
+type MCP interface {
+	Serve(w http.ResponseWriter, r *http.Request, c principal.Caller, server string)
+}
+
+// Tex serves TeX requests; *texproxy.Proxy is one.
+type Tex interface {
+	Serve(w http.ResponseWriter, r *http.Request, c principal.Caller, service, rest string)
+}
+
+// Options wires a Server. A handler that is nil answers 404.
+type Options struct {
+	Config *config.Gateway // as the pod started with it
+	Live   *Live
+	MCP    MCP
+	Tex    Tex
+	Tenant http.Handler // /brain/{tenant}/admin/leases…; judges credentials itself
+	Page   http.Handler // /insights/{tenant}/leases…; judges credentials itself
+	Admin  http.Handler // /internal/lease/admin/…; judges credentials itself
+	// Peers serves the calls of other pods; the internal token has been checked.
+	Peers http.Handler
+	// Certificate is nil where the listeners are plain.
+	Certificate *Certificate
+	Gatherer    prometheus.Gatherer
+	// Ready says why the pod is not ready, or nil.
+	Ready func() error
+	Log   *slog.Logger
+}
+
+// Bounds of a connection. None of them bounds a stream that lives.
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+	bodySilence       = time.Minute
+)
+
+// Server is the pod's two listeners.
+type Server struct {
+	opt      Options
+	loopback bool // the client listener is bound to loopback
+	busy     slots
+	stopping atomic.Bool
+	client   *http.Server
+	internal *http.Server
+	listener net.Listener // client
+	inside   net.Listener // internal
+}
+
+// Listen binds both listeners, so that an address in use is an error before
+// anything else has started. Serve answers on them.
+func Listen(ctx context.Context, opt Options) (*Server, error) {
+	s := &Server{opt: opt}
+	var lc net.ListenConfig
+	var err error
+	if s.listener, err = lc.Listen(ctx, "tcp", opt.Config.Listen); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if s.inside, err = lc.Listen(ctx, "tcp", opt.Config.Internal.Listen); err != nil {
+		_ = s.listener.Close()
+		return nil, fmt.Errorf("internal.listen: %w", err)
+	}
+	s.client = s.server(logged(opt.Log, "client", s.serveClient))
+	s.internal = s.server(logged(opt.Log, "internal", s.serveInternal))
+	if a, ok := s.listener.Addr().(*net.TCPAddr); ok {
+		s.loopback = a.IP.IsLoopback()
+	}
+	return s, nil
+}
+
+// ClientAddr is the address of the client listener.
+func (s *Server) ClientAddr() string { return s.listener.Addr().String() }
+
+// InternalAddr is the address of the internal listener.
+func (s *Server) InternalAddr() string { return s.inside.Addr().String() }
+
+// Loopback reports whether the client listener is bound to loopback.
+func (s *Server) Loopback() bool { return s.loopback }
+
+// Abandon frees the listeners of a Server that will not serve.
+func (s *Server) Abandon() {
+	_ = s.listener.Close()
+	_ = s.inside.Close()
+}
+
+// Wire sets what was not known when the listeners were bound. It must come
+// before Serve.
+func (s *Server) Wire(change func(*Options)) { change(&s.opt) }
+
+// Serve answers until CloseClients and CloseInternal; then it returns nil.
+func (s *Server) Serve() error {
+	failed := make(chan error, 2)
+	run := func(srv *http.Server, l net.Listener) {
+		if srv.TLSConfig != nil {
+			failed <- srv.ServeTLS(l, "", "")
+			return
+		}
+		failed <- srv.Serve(l)
+	}
+	go run(s.internal, s.inside)
+	go run(s.client, s.listener)
+	for range 2 {
+		if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) server(h http.Handler) *http.Server {
+	var conf *tls.Config
+	if s.opt.Certificate != nil {
+		conf = s.opt.Certificate.config()
+	}
+	return &http.Server{
+		Handler:           h,
+		TLSConfig:         conf,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
+	}
+}
