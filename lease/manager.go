@@ -2,8 +2,13 @@ package lease
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
 )
 
 // Options wires a Manager. Durations of zero take the defaults named beside
@@ -16,7 +21,7 @@ type Options struct {
 	Log      *slog.Logger
 
 	Heartbeat       time.Duration // 15 s
-	StaleAfter      time.Duration // 45 s
+	StaleAfter      time.Duration // 45 s; at least two heartbeats
 	ReapInterval    time.Duration // 30 s
 	ReconcileSafety time.Duration // 60 s
 	PendingTTL      time.Duration // 30 s
@@ -25,103 +30,245 @@ type Options struct {
 	Handlers        int           // 16 handlers at once
 }
 
+func (o *Options) setDefaults() error {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&o.Heartbeat, 15*time.Second)
+	set(&o.StaleAfter, 45*time.Second)
+	set(&o.ReapInterval, 30*time.Second)
+	set(&o.ReconcileSafety, 60*time.Second)
+	set(&o.PendingTTL, 30*time.Second)
+	set(&o.OpTimeout, 5*time.Second)
+	if o.MaxWaiters == 0 {
+		o.MaxWaiters = 1000
+	}
+	if o.Handlers == 0 {
+		o.Handlers = 16
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Peers == nil {
+		o.Peers = unreachable{}
+	}
+	switch {
+	case o.Store == nil:
+		return errors.New("lease: no store")
+	case o.Pod.ID == "":
+		return errors.New("lease: the pod has no id")
+	case o.Pod.Endpoint == "":
+		return errors.New("lease: the pod has no endpoint, so other pods would take it for dead")
+	case o.StaleAfter < 2*o.Heartbeat:
+		return fmt.Errorf("lease: staleAfter %s is less than two heartbeats of %s: one lost beat would reap the pod", o.StaleAfter, o.Heartbeat)
+	}
+	for name, d := range map[string]time.Duration{
+		"heartbeat": o.Heartbeat, "reapInterval": o.ReapInterval, "reconcileSafety": o.ReconcileSafety,
+		"pendingTTL": o.PendingTTL, "operation timeout": o.OpTimeout,
+	} {
+		if d < 0 {
+			return fmt.Errorf("lease: %s is negative", name)
+		}
+	}
+	if o.MaxWaiters < 0 || o.Handlers < 0 {
+		return errors.New("lease: a bound is negative")
+	}
+	return nil
+}
+
 // Manager is one pod's lease engine. It is safe for concurrent use.
-type Manager struct{ opt Options }
+type Manager struct {
+	opt   Options
+	store *metered
+	obs   Observer
+	log   *slog.Logger
+	ids   identities
+
+	handlers map[string]Handler
+	lines    *waitLines
+	dispatch *dispatcher
+	contact  *contact
+	lazy     lazyGate
+	labels   labels
+	known    knownLeases
+	events   chan Event
+	faults   faults
+
+	phase   atomic.Int32
+	started atomic.Bool
+	lastOwn atomic.Int64 // unix nanoseconds when the last beat that counted began
+
+	base    context.Context // what runs for nobody in particular
+	endBase context.CancelFunc
+	endLoop context.CancelFunc
+	work    background // loops and rollbacks
+}
+
+// The phases of a Manager. Acquire works in phaseRunning only.
+const (
+	phaseNew int32 = iota
+	phaseRunning
+	phaseDraining
+	phaseStopped
+)
 
 // New checks the options and makes a Manager that has not started.
-func New(opt Options) (*Manager, error) { return &Manager{opt: opt}, nil }
+func New(opt Options) (*Manager, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		opt: opt, obs: opt.Observer, log: opt.Log, ids: randomIdentities{},
+		handlers: map[string]Handler{},
+		events:   make(chan Event, eventQueue),
+	}
+	m.base, m.endBase = context.WithCancel(context.Background())
+	m.endLoop = func() {}
+	m.contact = &contact{
+		long:  min(2*opt.ReapInterval, opt.StaleAfter-opt.Heartbeat),
+		stale: opt.StaleAfter,
+	}
+	m.store = &metered{Store: opt.Store, timeout: opt.OpTimeout, obs: opt.Observer, contact: m.contact}
+	m.lines = newWaitLines(m)
+	m.dispatch = newDispatcher(m)
+	return m, nil
+}
 
 // Register sets the handler of a type. It must come before Start.
-func (m *Manager) Register(typ string, h Handler) {}
+func (m *Manager) Register(typ string, h Handler) {
+	if m.started.Load() {
+		panic("lease: Register after Start")
+	}
+	m.handlers[typ] = h
+}
 
 // Start waits until this pod's registration is in the store, then beats and
 // sweeps until Stop. It goes on trying while the store is out of reach, until
 // ctx ends; Ready tells.
-func (m *Manager) Start(ctx context.Context) error { return nil }
+func (m *Manager) Start(ctx context.Context) error {
+	if m.started.Swap(true) {
+		return errors.New("lease: Start was called twice")
+	}
+	if err := m.register(ctx); err != nil {
+		return err
+	}
+	m.contact.start(time.Now())
+	loops, end := context.WithCancel(m.base)
+	m.endLoop = end
+	m.phase.CompareAndSwap(phaseNew, phaseRunning)
+	m.work.run(func() { m.beatLoop(loops) })
+	m.work.run(func() { m.sweepLoop(loops) })
+	m.work.run(func() { m.storeEvents(loops) })
+	return nil
+}
 
 // Ready reports whether the pod has been in contact with the store once.
-func (m *Manager) Ready() bool { return false }
+func (m *Manager) Ready() bool { return m.phase.Load() != phaseNew }
 
-// Drain registers the pod STOPPING: it takes no new lease, and lives.
-func (m *Manager) Drain(ctx context.Context) error { return nil }
+// Drain registers the pod STOPPING: it takes no new lease, and lives. Those who
+// wait for a slot here are refused at once.
+func (m *Manager) Drain(ctx context.Context) error {
+	if !m.phase.CompareAndSwap(phaseRunning, phaseDraining) {
+		return nil
+	}
+	m.lines.close(unavailable("this gateway is shutting down; try again", nil))
+	return m.putPod(ctx, PodStopping, false)
+}
 
 // Stop ends the sweeps, waits for running handlers until ctx ends and registers
 // the pod STOPPED. With handedOver its not podBound leases live on for the
 // other pods.
-func (m *Manager) Stop(ctx context.Context, handedOver bool) error { return nil }
-
-// Acquire takes a slot at every level or none. Errors are *BusyError and
-// *UnavailableError; it answers within the wait plus one store operation.
-func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	return nil, &UnavailableError{Why: "not built"}
+func (m *Manager) Stop(ctx context.Context, handedOver bool) error {
+	was := m.phase.Swap(phaseStopped)
+	if was == phaseStopped {
+		return nil
+	}
+	m.lines.close(unavailable("this gateway is shutting down; try again", nil))
+	m.endLoop()
+	idle := make(chan struct{})
+	go func() {
+		m.dispatch.close()
+		m.work.wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	m.endBase()
+	if was == phaseNew {
+		return nil
+	}
+	// Last of all, and also where ctx has ended: until it is written the other
+	// pods leave this one's leases alone.
+	end, cancel := m.own(ctx)
+	defer cancel()
+	return m.putPod(end, PodStopped, handedOver)
 }
 
-// Attach gives the lease that r names without a store call; the first Check
-// tells whether it still lives.
-func (m *Manager) Attach(r Ref) *Lease { return nil }
+// own is a context for what must be finished although its caller has gone: a
+// rollback or release that ended with the caller's deadline would leave a
+// holder behind for a whole TTL. Each operation in it still has its deadline.
+func (m *Manager) own(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 3*m.opt.OpTimeout)
+}
 
 // Find lists living holders, or those in f.States.
-func (m *Manager) Find(ctx context.Context, f Filter) ([]Holder, error) { return nil, nil }
-
-// LostReason looks up why a token is gone; "" where nobody knows.
-func (m *Manager) LostReason(ctx context.Context, t Token) Reason { return "" }
-
-// Revoke takes a lease away by decision and dispatches its handler (spec §9).
-// ErrNotFound where no holder matches token and cause.
-func (m *Manager) Revoke(ctx context.Context, t Token, c Cause) (Holder, error) {
-	return Holder{}, ErrNotFound
+func (m *Manager) Find(ctx context.Context, f Filter) ([]Holder, error) {
+	hs, err := m.store.Holders(ctx, f)
+	if err != nil {
+		return nil, storeGone(err)
+	}
+	return hs, nil
 }
-
-// RevokePod takes away every lease of a pod and returns how many.
-func (m *Manager) RevokePod(ctx context.Context, pod PodID, by string) (int, error) { return 0, nil }
-
-// HandleRevoked runs the handler of a mark here, for a peer that has asked
-// (POST /internal/lease/revoked). ErrNotFound where there is no such mark.
-func (m *Manager) HandleRevoked(ctx context.Context, t Token) error { return nil }
-
-// Sweep runs one reaper round now.
-func (m *Manager) Sweep(ctx context.Context) (Swept, error) { return Swept{}, nil }
-
-// Reconcile runs one reconcile pass now; it needs no pod and no handler.
-func (m *Manager) Reconcile(ctx context.Context) (Reconciled, error) { return Reconciled{}, nil }
 
 // Occupancies lists the counters of a resource ("" for all) with what books them.
 func (m *Manager) Occupancies(ctx context.Context, resource string) ([]Occupancy, error) {
-	return nil, nil
+	all, err := m.View().Occupancies(ctx, resource)
+	if err != nil {
+		return nil, storeGone(err)
+	}
+	return all, nil
 }
 
-// PodAlive is the one definition of pod liveness (spec §6).
-func (m *Manager) PodAlive(p Pod) bool { return false }
+// LostReason looks up why a token is gone; "" where nobody knows.
+func (m *Manager) LostReason(ctx context.Context, t Token) Reason {
+	h, ok, err := m.store.Holder(ctx, t)
+	if err != nil || !ok || h.Revocation == nil {
+		return ""
+	}
+	return h.Revocation.Reason
+}
 
-// LivingPods lists the other pods that are alive.
-func (m *Manager) LivingPods(ctx context.Context) ([]Pod, error) { return nil, nil }
+func unavailable(why string, err error) *UnavailableError {
+	return &UnavailableError{Why: why, Err: err}
+}
 
-// Lease is a held slot on every level of its funnel, or a NOOP lease. It is
-// safe for concurrent use.
-type Lease struct{}
+// storeGone is what every operation says whose store did not answer.
+func storeGone(err error) *UnavailableError {
+	return unavailable("the lease store could not be reached; try again", err)
+}
 
-// Noop reports whether there is nothing to hold.
-func (l *Lease) Noop() bool { return l == nil }
+// nobody observes nothing.
+type nobody struct{}
 
-// Ref names the lease for any pod.
-func (l *Lease) Ref() Ref { return Ref{} }
+func (nobody) Acquired(string, string, time.Duration)   {}
+func (nobody) Checked(string, string)                   {}
+func (nobody) Released(string, string)                  {}
+func (nobody) Reaped(Reason)                            {}
+func (nobody) Reconciled(string)                        {}
+func (nobody) StoreCalled(string, time.Duration, error) {}
+func (nobody) Drifted(string, definition.Level, int)    {}
+func (nobody) Happened(Event)                           {}
 
-// Check tells whether the lease still lives and touches it: its TTL counts from
-// now (spec §3). Errors are *LostError and *UnavailableError, which are never
-// confused: an unreachable store does not lose a lease.
-func (l *Lease) Check(ctx context.Context) error { return nil }
+// unreachable is a pod without peers.
+type unreachable struct{}
 
-// Peek is Check without the touch, for a stream that only listens.
-func (l *Lease) Peek(ctx context.Context) error { return nil }
-
-// UpdatePayload replaces the payload.
-func (l *Lease) UpdatePayload(ctx context.Context, p Payload) error { return nil }
-
-// Release gives the slots back. It is idempotent and runs under a deadline of
-// its own; the handler does not run.
-func (l *Lease) Release(ctx context.Context) error { return nil }
-
-// ReleaseUnconfirmed gives the slots back and leaves a mark with ReasonClose,
-// so that sweeps go on ending the resource (an upstream session whose DELETE
-// was not confirmed).
-func (l *Lease) ReleaseUnconfirmed(ctx context.Context) error { return nil }
+func (unreachable) Revoked(context.Context, Pod, Token) error {
+	return errors.New("this pod has no way to reach other pods")
+}

@@ -64,6 +64,8 @@ type HolderStore interface {
 	Holder(ctx context.Context, t Token) (h Holder, ok bool, err error)
 	// Holders lists in token order. Empty States means PENDING and HELD.
 	Holders(ctx context.Context, f Filter) ([]Holder, error)
+	// HolderPods lists the pods that PENDING and HELD holders name, each once.
+	HolderPods(ctx context.Context) ([]PodID, error)
 	// Expired lists PENDING and HELD holders past their TTL plus grace, of one
 	// resource or, with "", of all.
 	Expired(ctx context.Context, resource string, grace time.Duration, limit int) ([]Holder, error)
@@ -102,7 +104,8 @@ type CounterStore interface {
 	// call; a counter that none lists may be left out.
 	Booked(ctx context.Context, ids []CounterID) (map[CounterID]int, error)
 	// ListCounters lists counters in id order after id, at most limit, of one
-	// resource or, with "", of all.
+	// resource or, with "", of all. The resource is given as EncodeResource
+	// spells it: it is the first part of the ids.
 	ListCounters(ctx context.Context, resource string, after CounterID, limit int) ([]CounterAge, error)
 	// CorrectCounter sets count, gen and updatedAt = now where the counter still
 	// has was's count, updatedAt and gen and is older than margin.

@@ -1,0 +1,334 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrPayloadTooLarge says that a payload is larger than MaxPayload.
+var ErrPayloadTooLarge = fmt.Errorf("lease: the payload is larger than %d bytes", MaxPayload)
+
+// Lease is a held slot on every level of its funnel, or a NOOP lease. It is
+// safe for concurrent use.
+type Lease struct {
+	m   *Manager // nil for a NOOP lease
+	ref Ref
+
+	mu    sync.Mutex
+	begun time.Time   // local time before the holder was created; zero where another pod acquired
+	ids   []CounterID // what it booked; nil where another pod acquired
+	until time.Time   // no idle reap before; see SafeUntil
+	lost  *LostError
+	gone  bool // released
+	// unconfirmed says that ReleaseUnconfirmed was called: whatever came of it,
+	// a delete would lose the resource that is still to be ended.
+	unconfirmed bool
+}
+
+// held makes the lease of a holder that this pod has just acquired. last is the
+// local time before the write that set its TTL going.
+func (m *Manager) held(h Holder, begun, last time.Time) *Lease {
+	ids := make([]CounterID, len(h.Levels))
+	for i, b := range h.Levels {
+		ids[i] = b.ID
+	}
+	l := &Lease{
+		m: m, begun: begun, ids: ids,
+		ref:   Ref{Token: h.Token, Type: h.Type, Label: h.Label, TTL: h.TTL, PodBound: h.PodBound},
+		until: last.Add(h.TTL - safety(h.TTL)),
+	}
+	m.known.put(l)
+	return l
+}
+
+// Attach gives the lease that r names without a store call; the first Check
+// tells whether it still lives. A lease that this pod acquired or has checked
+// before is the same one. A Ref without a token is a NOOP lease.
+func (m *Manager) Attach(r Ref) *Lease {
+	if r.Token == "" {
+		return &Lease{}
+	}
+	return m.known.get(r.Token, func() *Lease { return &Lease{m: m, ref: r} })
+}
+
+// Noop reports whether there is nothing to hold.
+func (l *Lease) Noop() bool { return l == nil || l.m == nil }
+
+// Ref names the lease for any pod. A NOOP lease's is empty.
+func (l *Lease) Ref() Ref {
+	if l.Noop() {
+		return Ref{}
+	}
+	return l.ref
+}
+
+// SafeUntil is the local time until which nobody takes this lease for being
+// idle or its pod for dead: from the start of the last successful check (or the
+// acquire) and of the pod's last heartbeat, less some safety. It is zero before
+// the first check of a lease that another pod acquired. A revocation can come
+// at any time, and a NOOP lease is safe for ever: its SafeUntil is zero, too.
+func (l *Lease) SafeUntil() time.Time {
+	if l.Noop() {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	until := l.until
+	l.mu.Unlock()
+	if own := l.m.ownUntil(); !l.m.store.SinglePod() && own.Before(until) {
+		return own
+	}
+	return until
+}
+
+// Check tells whether the lease still lives and touches it: its TTL counts from
+// now (spec §3). Errors are *LostError and *UnavailableError, which are never
+// confused: an unreachable store does not lose a lease.
+func (l *Lease) Check(ctx context.Context) error {
+	if l.Noop() {
+		return nil
+	}
+	if lost := l.alreadyLost(); lost != nil {
+		l.m.obs.Checked(l.ref.Label, "lost")
+		return lost
+	}
+	begun := time.Now()
+	// One conditional update that counts the match and not the change: two
+	// touches in one millisecond both hold. Never an upsert: a reaped lease
+	// stays gone.
+	ok, err := l.m.store.Touch(ctx, l.ref.Token, l.m.opt.Pod.ID)
+	return l.checked(ctx, ok, err, begun.Add(l.ref.TTL-safety(l.ref.TTL)))
+}
+
+// Peek is Check without the touch, for a stream that only listens.
+func (l *Lease) Peek(ctx context.Context) error {
+	if l.Noop() {
+		return nil
+	}
+	if lost := l.alreadyLost(); lost != nil {
+		return lost
+	}
+	h, ok, err := l.m.store.Holder(ctx, l.ref.Token)
+	if err != nil {
+		return storeGone(err)
+	}
+	if !ok || h.State != Held {
+		return l.lose(h)
+	}
+	return nil
+}
+
+// UpdatePayload replaces the payload (spec §6). Errors are ErrPayloadTooLarge
+// and those of Check.
+func (l *Lease) UpdatePayload(ctx context.Context, p Payload) error {
+	if l.Noop() {
+		return nil
+	}
+	if p.size() > MaxPayload {
+		return ErrPayloadTooLarge
+	}
+	if lost := l.alreadyLost(); lost != nil {
+		return lost
+	}
+	ok, err := l.m.store.SetPayload(ctx, l.ref.Token, p)
+	switch {
+	case err != nil:
+		return storeGone(err)
+	case !ok:
+		return l.lookUpLoss(ctx)
+	}
+	return nil
+}
+
+func (l *Lease) checked(ctx context.Context, ok bool, err error, until time.Time) error {
+	switch {
+	case err != nil && !l.m.faults.UnreachableIsLost:
+		l.m.obs.Checked(l.ref.Label, "unavailable")
+		return storeGone(err)
+	case !ok:
+		l.m.obs.Checked(l.ref.Label, "lost")
+		return l.lookUpLoss(ctx)
+	}
+	l.m.obs.Checked(l.ref.Label, "ok")
+	l.mu.Lock()
+	if until.After(l.until) {
+		l.until = until
+	}
+	l.mu.Unlock()
+	l.m.known.put(l)
+	return nil
+}
+
+func (l *Lease) alreadyLost() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost != nil {
+		return l.lost
+	}
+	return nil
+}
+
+// lookUpLoss reads why the lease is gone. That it is gone is known; where the
+// reason cannot be read it stays unknown.
+func (l *Lease) lookUpLoss(ctx context.Context) error {
+	h, ok, err := l.m.store.Holder(ctx, l.ref.Token)
+	if err != nil || !ok {
+		h = Holder{}
+	}
+	return l.lose(h)
+}
+
+func (l *Lease) lose(h Holder) error {
+	lost := &LostError{}
+	if h.Revocation != nil {
+		lost.Reason = h.Revocation.Reason
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost, l.until = lost, time.Time{}
+		l.m.known.drop(l.ref.Token)
+	}
+	return l.lost
+}
+
+// Release gives the slots back. It is idempotent and runs under a deadline of
+// its own; the handler does not run.
+func (l *Lease) Release(ctx context.Context) error { return l.end(ctx, false) }
+
+// ReleaseUnconfirmed gives the slots back and leaves a mark with ReasonClose,
+// so that sweeps go on ending the resource (an upstream session whose DELETE
+// was not confirmed). From then on the holder is never deleted by a Release.
+func (l *Lease) ReleaseUnconfirmed(ctx context.Context) error { return l.end(ctx, true) }
+
+func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
+	if l.Noop() {
+		return nil
+	}
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		l.m.obs.Released(l.ref.Label, "already-released")
+		return nil
+	}
+	if unconfirmed && !l.m.faults.UnconfirmedDeletable {
+		l.unconfirmed = true
+	}
+	mark := unconfirmed || l.unconfirmed
+	ids, begun := l.ids, l.begun
+	l.mu.Unlock()
+
+	ctx, cancel := l.m.own(ctx)
+	defer cancel()
+	won, err := l.m.giveUp(ctx, l.ref.Token, ids, begun, mark)
+	if err != nil {
+		l.m.obs.Released(l.ref.Label, "error")
+		return storeGone(err)
+	}
+	l.mu.Lock()
+	l.gone, l.until = true, time.Time{}
+	if l.lost == nil {
+		l.lost = &LostError{}
+	}
+	l.mu.Unlock()
+	l.m.known.drop(l.ref.Token)
+	if won {
+		l.m.obs.Released(l.ref.Label, "ok")
+	} else {
+		l.m.obs.Released(l.ref.Label, "already-released")
+	}
+	return nil
+}
+
+// giveUp deletes (or, for an unconfirmed close, marks) a holder and decrements
+// what it listed. Only the one whose delete or mark matches decrements, so a
+// release and a reap never both do.
+//
+// A lease younger than the reconcile margin has the gens in its list: no
+// counter that it incremented can have been corrected since. For an older one
+// they are read first; the list may be out of date, and a decrement with an old
+// gen would be left to a reconcile pass that a busy counter never gets.
+func (m *Manager) giveUp(ctx context.Context, t Token, ids []CounterID, begun time.Time, mark bool) (bool, error) {
+	if ids == nil {
+		h, ok, err := m.store.Holder(ctx, t)
+		if err != nil {
+			return false, err
+		}
+		if !ok || h.State == Revoked {
+			return false, nil
+		}
+		begun = h.CreatedAt // another clock's; it decides on a read, not on safety
+		for _, b := range h.Levels {
+			ids = append(ids, b.ID)
+		}
+	}
+	var gens map[CounterID]Gen
+	if time.Since(begun) >= m.opt.ReconcileSafety {
+		cs, err := m.store.Counters(ctx, ids)
+		if err != nil {
+			return false, err
+		}
+		gens = make(map[CounterID]Gen, len(cs))
+		for _, c := range cs {
+			gens[c.ID] = c.Gen
+		}
+	}
+	if mark {
+		_, ok, err := m.mark(ctx, t, Mark{Cause: Cause{Reason: ReasonClose}}, gens)
+		return ok, err
+	}
+	h, ok, err := m.store.DeleteHolder(ctx, t)
+	if err != nil || !ok {
+		return false, err
+	}
+	m.giveBack(ctx, h.Levels, gens)
+	return true, nil
+}
+
+// knownLeases are the leases that this pod acquired or was asked about, so that
+// what it knows of one (its counters, its age, until when it is safe) serves
+// every request of its session.
+type knownLeases struct {
+	mu     sync.Mutex
+	leases map[Token]*Lease
+}
+
+func (k *knownLeases) put(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leases == nil {
+		k.leases = map[Token]*Lease{}
+	}
+	k.leases[l.ref.Token] = l
+}
+
+func (k *knownLeases) get(t Token, make func() *Lease) *Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l, ok := k.leases[t]; ok {
+		return l
+	}
+	return make()
+}
+
+func (k *knownLeases) drop(t Token) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.leases, t)
+}
+
+// forget drops leases that nobody here has checked for so long that they have
+// ended elsewhere or live on there.
+func (k *knownLeases) forget(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for t, l := range k.leases {
+		l.mu.Lock()
+		old := now.Sub(l.until) > l.ref.TTL
+		l.mu.Unlock()
+		if old {
+			delete(k.leases, t)
+		}
+	}
+}
