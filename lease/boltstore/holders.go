@@ -371,6 +371,22 @@ func limitOf(limit int) int {
 	return limit
 }
 
+// HolderPods implements lease.HolderStore.
+func (s *Store) HolderPods(ctx context.Context) ([]lease.PodID, error) {
+	return read(ctx, s, func(x *txn) ([]lease.PodID, error) {
+		var out []lease.PodID
+		named := map[lease.PodID]bool{}
+		err := x.candidates(lease.Filter{}, func(_ lease.Token, h *holderDoc) (bool, error) {
+			if matches(lease.Filter{}, h) && !named[h.Pod] {
+				named[h.Pod] = true
+				out = append(out, h.Pod)
+			}
+			return true, ctx.Err()
+		})
+		return out, err
+	})
+}
+
 // Expired implements lease.HolderStore.
 func (s *Store) Expired(ctx context.Context, resource string, grace time.Duration, limit int) ([]lease.Holder, error) {
 	limit = limitOf(limit)
