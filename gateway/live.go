@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
@@ -16,6 +19,26 @@ type State struct {
 	Config   *config.Gateway
 	Identity *identity.Authenticator
 	Egress   *egress.Policy
+}
+
+// NewState makes a State of c. Loopback says where the client listener is really
+// bound. Where previous is given, the new State takes over what it can, and
+// previous retires when the new one is in force. What a State
+// does in the background ends with ctx.
+func NewState(ctx context.Context, c *config.Gateway, loopback bool, previous *State, log *slog.Logger) (*State, error) {
+	policy, err := egress.New(c.Egress.Allow)
+	if err != nil {
+		return nil, fmt.Errorf("egress.allow: %w", err)
+	}
+	opt := identity.Options{Identity: c.Identity, Loopback: loopback, Log: log}
+	if previous != nil {
+		opt.Previous = previous.Identity
+	}
+	auth, err := identity.New(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	return &State{Config: c, Identity: auth, Egress: policy}, nil
 }
 
 // Live holds the State in force. It is safe for concurrent use.
@@ -37,5 +60,5 @@ func (l *Live) Limits() config.Limits { return l.p.Load().Config.Limits }
 // Egress returns the egress policy in force.
 func (l *Live) Egress() *egress.Policy { return l.p.Load().Egress }
 
-// store puts s in force.
-func (l *Live) store(s *State) { l.p.Store(s) }
+// replace puts s in force and retires the one before.
+func (l *Live) replace(s *State) { l.p.Swap(s).Identity.Retire(s.Identity) }

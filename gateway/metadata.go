@@ -12,23 +12,19 @@ import (
 // publicBase is the address under which clients know this gateway, from the
 // configuration alone: a request's Host is the caller's word. Empty where the
 // configuration does not say.
-func publicBase(c *config.Gateway) string {
-	if c.Identity.JWT == nil {
-		return ""
-	}
+func (s *Server) publicBase(j *config.JWT) string {
 	// The audience of a token for an MCP server is the server's address (RFC 8707),
 	// so an audience that is an address says where the gateway is.
-	if u, err := url.Parse(c.Identity.JWT.Audience); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
+	if u, err := url.Parse(j.Audience); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
 		return u.Scheme + "://" + u.Host
 	}
-	if c.Loopback() {
-		scheme := "http"
-		if c.TLS.Cert != "" {
-			scheme = "https"
-		}
-		return scheme + "://" + c.Listen
+	if !s.loopback {
+		return ""
 	}
-	return ""
+	if s.opt.Certificate != nil {
+		return "https://" + s.ClientAddr()
+	}
+	return "http://" + s.ClientAddr()
 }
 
 // resourcePath is the canonical path of an MCP route.
@@ -44,16 +40,16 @@ func (r route) resourcePath() string {
 
 // metadata answers RFC 9728: where a token for this resource comes from.
 func (s *Server) metadata(w http.ResponseWriter, rt route) {
-	live := s.opt.Live.Load()
-	if live.Config.Identity.JWT == nil {
+	j := s.opt.Live.Load().Config.Identity.JWT
+	if j == nil || s.publicBase(j) == "" {
 		refuseNothing(w, rt.kind)
 		return
 	}
 	doc := map[string]any{
-		"authorization_servers":    []string{live.Config.Identity.JWT.Issuer},
+		"authorization_servers":    []string{j.Issuer},
 		"bearer_methods_supported": []string{"header"},
 		"resource_name":            "mcp-lease-gateway",
-		"resource":                 publicBase(live.Config) + rt.resourcePath(),
+		"resource":                 s.publicBase(j) + rt.resourcePath(),
 	}
 	body, err := json.Marshal(doc)
 	if err != nil { // texts only, so it cannot
@@ -67,10 +63,9 @@ func (s *Server) metadata(w http.ResponseWriter, rt route) {
 
 // challenge is the WWW-Authenticate of a 401 or 403.
 func (s *Server) challenge(rt route, code string) string {
-	live := s.opt.Live.Load()
 	parts := []string{`realm="mcp-lease-gateway"`}
-	if rt.kind == kindMCP && live.Config.Identity.JWT != nil {
-		if base := publicBase(live.Config); base != "" {
+	if j := s.opt.Live.Load().Config.Identity.JWT; j != nil && rt.kind == kindMCP {
+		if base := s.publicBase(j); base != "" {
 			parts = append(parts, `resource_metadata="`+base+metadataPrefix+rt.resourcePath()+`"`)
 		}
 	}

@@ -2,4 +2,11 @@
 // whose sessions and compiles hold leases.
 package main
 
-func main() {}
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

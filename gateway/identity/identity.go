@@ -78,10 +78,12 @@ func New(ctx context.Context, opt Options) (*Authenticator, error) {
 	return a, nil
 }
 
-// Keeps reports whether next shares this Authenticator's JWKS, so that its
-// refreshes must go on when next replaces it.
-func (a *Authenticator) Keeps(next *Authenticator) bool {
-	return a.tokens != nil && next != nil && next.tokens == a.tokens
+// Retire ends what a replaced Authenticator does in the background, except what
+// next has taken over. Requests under way may still use it.
+func (a *Authenticator) Retire(next *Authenticator) {
+	if a.tokens != nil && (next == nil || next.tokens != a.tokens) {
+		a.tokens.stop()
+	}
 }
 
 // UserHeaders are the headers by which callers name users. They are for the

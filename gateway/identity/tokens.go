@@ -40,6 +40,7 @@ type tokens struct {
 	conf   config.JWT
 	keys   keyfunc.Keyfunc
 	parser *jwt.Parser
+	stop   context.CancelFunc // ends the refreshes
 }
 
 func newTokens(ctx context.Context, conf config.JWT, client *http.Client, log *slog.Logger) (*tokens, error) {
@@ -49,6 +50,7 @@ func newTokens(ctx context.Context, conf config.JWT, client *http.Client, log *s
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	ctx, stop := context.WithCancel(ctx)
 	keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{conf.JWKSURL}, keyfunc.Override{
 		Client:           jwksClient(client),
 		HTTPTimeout:      jwksTimeout,
@@ -63,9 +65,10 @@ func newTokens(ctx context.Context, conf config.JWT, client *http.Client, log *s
 		RefreshUnknownKID: rate.NewLimiter(rate.Every(jwksUnknown), 1),
 	})
 	if err != nil {
+		stop()
 		return nil, err
 	}
-	return &tokens{conf: conf, keys: keys, parser: jwt.NewParser(
+	return &tokens{conf: conf, keys: keys, stop: stop, parser: jwt.NewParser(
 		jwt.WithValidMethods(methods),
 		jwt.WithIssuer(conf.Issuer),
 		jwt.WithAudience(conf.Audience),
