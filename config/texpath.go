@@ -23,6 +23,7 @@ type TexPath struct {
 	text  string
 	re    *regexp.Regexp
 	names []string
+	rest  string // the place of {name...}
 	parts []texPart
 }
 
@@ -100,6 +101,7 @@ func ParseTexPath(s string) (*TexPath, error) {
 				if rest != "" || m[1] == "job" {
 					return nil, fmt.Errorf("path %q: only the last part may be {name...}, and not the job", s)
 				}
+				p.rest = m[1]
 				re.WriteString("(.*)")
 			case m[2] != "":
 				n, _ := strconv.Atoi(m[2])
@@ -125,6 +127,9 @@ func (p *TexPath) String() string { return p.text }
 
 // Has reports whether the path has a place of this name.
 func (p *TexPath) Has(name string) bool { return slices.Contains(p.names, name) }
+
+// Rest returns the name of the place that takes the rest of the path, or "".
+func (p *TexPath) Rest() string { return p.rest }
 
 // Match returns what stands in the path's places; an absent optional one is
 // left out.

@@ -101,9 +101,11 @@ var texPresets = map[string]func() TexService{
 			Mode:   "sync",
 			Submit: TexRoute{Methods: []string{http.MethodPost}, Path: "/cgi-bin/{script}"},
 			Result: TexRoute{Methods: getHead, Path: "/latexcgi/{file...}"},
-			Other:  []TexRoute{{Methods: getHead, Path: "/pdfjs/{file...}"}},
-			Busy:   TexAnswer{Status: 429, JSON: "{message}\n", ContentType: "text/plain; charset=utf-8"},
-			Lost:   TexAnswer{Status: 200, JSON: "{message}\n", ContentType: "text/plain; charset=utf-8"},
+			Other:  []TexRoute{{Methods: getHead, Path: "/pdfjs/{asset...}"}},
+			// Its results have names that can be guessed.
+			Owned: []string{"file"},
+			Busy:  TexAnswer{Status: 429, JSON: "{message}\n", ContentType: "text/plain; charset=utf-8"},
+			Lost:  TexAnswer{Status: 200, JSON: "{message}\n", ContentType: "text/plain; charset=utf-8"},
 		}
 	},
 	"texd": func() TexService {
