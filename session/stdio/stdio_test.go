@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	MaybeRunGuard()
 	if len(os.Args) > 2 && os.Args[1] == programMark {
 		programs[os.Args[2]](os.Args[3:])
-		os.Exit(0)
+		syscall.Exit(0) // os.Exit waits a second in a race build
 	}
 	os.Exit(m.Run())
 }
@@ -313,6 +313,7 @@ func TestMessages(t *testing.T) {
 }
 
 func TestALineOver32MiBFromTheProgramIsDroppedAndTheNextIsRead(t *testing.T) {
+	t.Parallel()
 	p := start(t, Command{Args: program(t, "lines", "5", strconv.Itoa(MaxLine+1), "0", strconv.Itoa(MaxLine), "7")})
 	if got := next(t, p); got != "yyyyy" {
 		t.Fatalf("got %q", got)
@@ -332,6 +333,7 @@ func TestALineOver32MiBFromTheProgramIsDroppedAndTheNextIsRead(t *testing.T) {
 }
 
 func TestABlockedWriteEndsWithItsContextAndNothingIsTorn(t *testing.T) {
+	t.Parallel()
 	p := start(t, Command{Args: program(t, "deaf")})
 	if got := next(t, p); got != "ready" {
 		t.Fatal(got)
@@ -476,6 +478,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestAProgramThatEndsTakesItsTreeAlong(t *testing.T) {
+	t.Parallel()
 	p := start(t, Command{Args: program(t, "daemonize")})
 	grandchild, err := strconv.Atoi(next(t, p))
 	if err != nil {
@@ -495,6 +498,7 @@ func TestAProgramThatEndsTakesItsTreeAlong(t *testing.T) {
 }
 
 func TestAKilledGuardTakesTheProgramAlong(t *testing.T) {
+	t.Parallel()
 	p := start(t, Command{Args: program(t, "stubborn")})
 	next(t, p)
 	if err := syscall.Kill(p.guard.Process.Pid, syscall.SIGKILL); err != nil {
@@ -678,6 +682,7 @@ func (r *records) String() string {
 }
 
 func TestAStderrFloodNeitherBlocksTheProgramNorFillsTheLog(t *testing.T) {
+	t.Parallel()
 	var logged records
 	p := start(t, Command{
 		Args: program(t, "flood", "100000"),
