@@ -1,19 +1,15 @@
 package gateway
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-)
 
-// TokenHeader carries the internal token.
-const TokenHeader = "X-Vance-Internal-Token"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
+)
 
 // maxScrapes bounds how many scrapes run at once.
 const maxScrapes = 4
@@ -58,47 +54,19 @@ func (s *Server) serveInternal(w *exchange, r *http.Request) {
 
 // trusted checks the internal token and refuses without it.
 func (s *Server) trusted(w *exchange, r *http.Request) bool {
-	err := CheckToken(s.opt.Config.Internal.Tokens, r)
+	err := admin.InternalToken(r, s.opt.Config.Internal.Tokens)
 	if err == nil {
 		w.issuer = "internal"
 		return true
 	}
 	s.opt.Log.LogAttrs(r.Context(), slog.LevelWarn, "an internal call was refused",
 		slog.String("request", w.id), slog.String("remote", r.RemoteAddr), slog.String("why", err.Error()))
-	refuse(w, kindNone, refusal{status: http.StatusForbidden, code: "FORBIDDEN", message: err.Error()})
+	f := refusal{status: http.StatusUnauthorized, code: "UNAUTHENTICATED", message: "an internal call needs this pod's internal token in " + admin.TokenHeader + ", once"}
+	if errors.Is(err, admin.ErrNotConfigured) {
+		f = refusal{status: http.StatusForbidden, code: "FORBIDDEN", message: err.Error()}
+	}
+	refuse(w, kindNone, f)
 	return false
-}
-
-// CheckToken compares the request's internal token with those that are taken,
-// in constant time. Its errors are for the caller and hold no secret.
-func CheckToken(tokens []string, r *http.Request) error {
-	configured := 0
-	for _, t := range tokens {
-		if t != "" {
-			configured++
-		}
-	}
-	if configured == 0 {
-		// An empty token must not mean that everybody is trusted.
-		return errors.New("this pod has no internal token, so it refuses every internal call; set internal.tokens in gateway.yaml")
-	}
-	given := r.Header.Values(TokenHeader)
-	if len(given) != 1 {
-		return fmt.Errorf("an internal call needs the header %s, once", TokenHeader)
-	}
-	sum := sha256.Sum256([]byte(given[0]))
-	match := 0
-	for _, t := range tokens {
-		if t == "" {
-			continue
-		}
-		want := sha256.Sum256([]byte(t))
-		match |= subtle.ConstantTimeCompare(sum[:], want[:])
-	}
-	if match != 1 {
-		return errors.New("the internal token is not this pod's")
-	}
-	return nil
 }
 
 func (s *Server) notReady() error {

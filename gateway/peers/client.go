@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -38,13 +37,11 @@ const (
 
 // ClientOptions configures a Client.
 type ClientOptions struct {
-	Self lease.PodID
 	// Token is the internal token that is sent; without one other pods refuse.
 	Token string
 	Seal  *seal.Ring
 	// TLS is nil where the internal listeners are plain.
 	TLS *tls.Config
-	Log *slog.Logger
 }
 
 // Client calls other pods. It implements lease.Peers and session.Forwarder.
