@@ -25,7 +25,7 @@ func newInitCommand() *cobra.Command {
 gateway.yaml with a comment at each key, the MCP server "browser" and the lease "browser"
 that it holds. It replaces no file.`,
 		Example: `  mcp-lease-gateway init my-gateway && mcp-lease-gateway serve --config my-gateway/gateway.yaml`,
-		Args:    usage(cobra.MaximumNArgs(1)),
+		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 1 {

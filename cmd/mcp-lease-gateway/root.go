@@ -9,26 +9,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes of every command.
+// Exit codes that the program itself gives; the lease commands have more.
 const (
-	exitDone        = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitUnreachable = 4 // the store or the pod
+	codeFailed = 1
+	codeUsage  = 2
 )
 
-// exitError is an error with the code that the process ends with.
-type exitError struct {
+// codeError is an error with the code that the process ends with.
+type codeError struct {
 	code int
 	err  error
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
-
-// ExitCode is the code that the process ends with.
-func (e *exitError) ExitCode() int { return e.code }
+func (e *codeError) Error() string { return e.err.Error() }
+func (e *codeError) Unwrap() error { return e.err }
 
 // execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
@@ -39,16 +33,16 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writ
 	root.SetErr(errs)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitDone
+		return 0
 	}
 	if text := err.Error(); text != "" {
 		_, _ = fmt.Fprintln(errs, "mcp-lease-gateway: "+text)
 	}
-	var coded interface{ ExitCode() int }
+	var coded *codeError
 	if errors.As(err, &coded) {
-		return coded.ExitCode()
+		return coded.code
 	}
-	return exitFailed
+	return codeFailed
 }
 
 func newRootCommand() *cobra.Command {
@@ -66,22 +60,22 @@ keeps it while it works and gives it back when it ends, is idle for too long or 
 			if err := c.Help(); err != nil {
 				return err
 			}
-			return &exitError{exitUsage, errors.New("name a command")}
+			return &codeError{codeUsage, errors.New("name a command")}
 		},
-		Args: usage(cobra.NoArgs),
+		Args: wrongUsage(cobra.NoArgs),
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+		return &codeError{codeUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newInitCommand(), newServeCommand(), newCheckCommand(), newLeaseCommand(), newVersionCommand())
+	root.AddCommand(newInitCommand(), newServeCommand(), newCheckCommand(), newVersionCommand())
 	return root
 }
 
-// usage makes a wrong number of arguments a wrong usage.
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+// wrongUsage makes a wrong number of arguments a wrong usage.
+func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+			return &codeError{codeUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 		}
 		return nil
 	}

@@ -17,7 +17,7 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  usage(cobra.NoArgs),
+		Args:  wrongUsage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return printVersion(c.OutOrStdout())
 		},

@@ -1,0 +1,6 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newServeCommand() *cobra.Command { return &cobra.Command{Use: "serve"} }
+func newCheckCommand() *cobra.Command { return &cobra.Command{Use: "check"} }
