@@ -333,11 +333,11 @@ func (a *API) unmatched(may authorize, mux *http.ServeMux) http.Handler {
 			other.Method = m
 			if _, pattern := mux.Handler(other); strings.HasPrefix(pattern, m+" ") && m != r.Method {
 				w.Header().Set("Allow", m)
-				write(w, http.StatusMethodNotAllowed, failure("METHOD_NOT_ALLOWED", "this takes "+m))
+				write(w, http.StatusMethodNotAllowed, failure(CodeMethod, "this takes "+m))
 				return
 			}
 		}
-		write(w, http.StatusNotFound, failure("NOT_FOUND", "there is nothing here; see openapi.json"))
+		write(w, http.StatusNotFound, failure(CodeNotFound, "there is nothing here; see openapi.json"))
 	})
 }
 
@@ -351,6 +351,17 @@ type FailureBody struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
+
+// The codes of FailureBody.
+const (
+	CodeUnauthenticated = "UNAUTHENTICATED"
+	CodeForbidden       = "FORBIDDEN"
+	CodeNotFound        = "NOT_FOUND"
+	CodeMethod          = "METHOD_NOT_ALLOWED"
+	CodeInvalid         = "INVALID"
+	CodeDefinition      = "INVALID_DEFINITION"
+	CodeUnavailable     = "UNAVAILABLE"
+)
 
 func failure(code, message string) Failure {
 	return Failure{Error: FailureBody{Code: code, Message: message}}
@@ -366,20 +377,20 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrNoCredential), errors.Is(err, ErrWrongCredential):
 		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="mcp-lease-gateway admin"`)
-		write(w, http.StatusUnauthorized, failure("UNAUTHENTICATED", err.Error()))
+		write(w, http.StatusUnauthorized, failure(CodeUnauthenticated, err.Error()))
 	case errors.Is(err, ErrForbidden), errors.Is(err, ErrNotConfigured):
 		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
-		write(w, http.StatusForbidden, failure("FORBIDDEN", err.Error()))
+		write(w, http.StatusForbidden, failure(CodeForbidden, err.Error()))
 	case errors.As(err, &missing):
-		write(w, http.StatusNotFound, failure("NOT_FOUND", missing.Message))
+		write(w, http.StatusNotFound, failure(CodeNotFound, missing.Message))
 	case errors.As(err, &invalid):
-		write(w, http.StatusBadRequest, failure("INVALID", invalid.Message))
+		write(w, http.StatusBadRequest, failure(CodeInvalid, invalid.Message))
 	case errors.As(err, &broken):
-		write(w, http.StatusUnprocessableEntity, failure("INVALID_DEFINITION", broken.Error()))
+		write(w, http.StatusUnprocessableEntity, failure(CodeDefinition, broken.Error()))
 	default:
 		// The cause can name hosts and users of the store: for the log only.
 		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)
-		write(w, http.StatusServiceUnavailable, failure("UNAVAILABLE", "the lease store cannot be reached; the gateway's log says why"))
+		write(w, http.StatusServiceUnavailable, failure(CodeUnavailable, "the lease store cannot be reached; the gateway's log says why"))
 	}
 }
 

@@ -5,12 +5,13 @@
 //
 // The gateway mounts it so:
 //
+//	who := admin.Credentials(conf.Internal.Tokens, func() *identity.Authenticator { return live.Load().Identity })
 //	api, err := admin.New(admin.Options{Desk: d, Authority: who, Log: log})
 //	internal.Handle("/internal/lease/admin/", api.Internal()) // internal listener
 //	clients.Handle("/brain/", api.Tenant())                   // client listener
 //
-// Who asks is the gateway's business: Authority looks at the request's
-// credential. InternalToken is the check of X-Vance-Internal-Token for it. The
+// Authority judges who asks; Credentials is the one of a real gateway.
+// InternalToken is its check of X-Vance-Internal-Token. The
 // handlers bound their own time and bodies and log refusals; they expect the
 // request's whole path.
 //

@@ -1,0 +1,122 @@
+package insights
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Bounds of one stream of live updates.
+const (
+	keepAlive    = 15 * time.Second
+	writeTimeout = 10 * time.Second
+	streamLife   = time.Hour // then the browser comes again by itself
+)
+
+// live streams the page's middle, rendered, whenever something has changed: a
+// slot that is freed shows within two ticks. It ends when the key is withdrawn.
+func (p *Page) live(w http.ResponseWriter, r *http.Request) {
+	tenant, ok := tenantOf(r)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	s, ok := p.read(r, tenant)
+	if !ok || !s.in() {
+		http.Error(w, "sign in", http.StatusForbidden)
+		return
+	}
+	q, err := readFilter(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case p.watchers <- struct{}{}:
+		defer func() { <-p.watchers }()
+	default:
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, "too many pages are watching; reload by hand", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
+	defer cancel()
+	st := &stream{w: w, c: http.NewResponseController(w)}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	last := r.URL.Query().Get("version")
+	tick := time.NewTicker(p.opt.Every)
+	defer tick.Stop()
+	failing := false
+	if st.send("retry: 2000\n\n") != nil {
+		return
+	}
+	for {
+		if s, ok := p.read(r, tenant); !ok || !s.in() {
+			_ = st.event("signed-out", "")
+			return
+		}
+		v, err := p.views.look(ctx, tenant, q)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			failing = true
+			p.opt.Log.Warn("live updates cannot look", "error", err)
+			err = st.event("failing", "")
+		case err == nil && (failing || v.Version != last):
+			failing, last = false, v.Version
+			var html bytes.Buffer
+			err = pages.ExecuteTemplate(&html, "middle", leasesPage{frame: p.frame(tenant, s), View: v, Filter: q})
+			if err == nil {
+				err = st.event("changed", html.String())
+			}
+		case time.Since(st.sent) >= keepAlive:
+			err = st.send(": still here\n\n")
+		default:
+			err = nil
+		}
+		if err != nil {
+			return // the browser is gone
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// stream writes server-sent events, none of which may block for long.
+type stream struct {
+	w    http.ResponseWriter
+	c    *http.ResponseController
+	sent time.Time
+}
+
+func (s *stream) event(name, data string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "event: %s\n", name)
+	for line := range strings.Lines(data) {
+		fmt.Fprintf(&b, "data: %s\n", strings.TrimRight(line, "\r\n"))
+	}
+	if data == "" {
+		b.WriteString("data:\n")
+	}
+	b.WriteString("\n")
+	return s.send(b.String())
+}
+
+func (s *stream) send(text string) error {
+	s.sent = time.Now()
+	// Not every writer knows deadlines; those that do must not hang.
+	_ = s.c.SetWriteDeadline(s.sent.Add(writeTimeout))
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return s.c.Flush()
+}
