@@ -1,0 +1,163 @@
+package mongostore
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+func byID(id lease.CounterID) bson.E { return bson.E{Key: "_id", Value: string(id)} }
+
+func add(n int) bson.E {
+	return bson.E{Key: "$inc", Value: bson.D{{Key: "count", Value: n}}}
+}
+
+// Increment implements lease.CounterStore. It is never an upsert: with two first
+// uses at once the loser would collide with the id and report a full level
+// (spec §4).
+func (s *Store) Increment(ctx context.Context, id lease.CounterID, limit definition.Cap) (lease.Gen, int, bool, error) {
+	c, err := s.collections(ctx)
+	if err != nil {
+		return "", 0, false, err
+	}
+	d, ok, err := one[counterDoc]("increment", c.counters.FindOneAndUpdate(ctx,
+		bson.D{byID(id), {Key: "count", Value: bson.D{{Key: "$lt", Value: int(limit)}}}},
+		bson.D{add(1), set(bson.D{{Key: "cap", Value: int(limit)}}), touchedNow("updatedAt")},
+		options.FindOneAndUpdate().SetReturnDocument(options.After)))
+	return lease.Gen(d.Gen), d.Count, ok, err
+}
+
+// EnsureCounter implements lease.CounterStore. The filter is the id alone, which
+// servers run again when two of them collide; a collision that comes through
+// all the same means that the counter is there. A pipeline, since $currentDate
+// would also write on a counter that exists.
+func (s *Store) EnsureCounter(ctx context.Context, id lease.CounterID, gen lease.Gen) error {
+	keep := func(field string, first any) bson.E {
+		return bson.E{Key: field, Value: bson.D{{Key: "$ifNull", Value: bson.A{"$" + field, first}}}}
+	}
+	_, err := s.update(ctx, "ensure counter", counters,
+		bson.D{byID(id)},
+		mongo.Pipeline{{set(bson.D{keep("count", 0), keep("updatedAt", now), keep("gen", literal(string(gen)))})}},
+		upsert())
+	if mongo.IsDuplicateKeyError(err) {
+		return nil
+	}
+	return err
+}
+
+// Decrement implements lease.CounterStore.
+func (s *Store) Decrement(ctx context.Context, id lease.CounterID, gen lease.Gen) (bool, error) {
+	return s.update(ctx, "decrement", counters,
+		bson.D{byID(id), {Key: "gen", Value: string(gen)}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}},
+		bson.D{add(-1), touchedNow("updatedAt")})
+}
+
+// Counters implements lease.CounterStore.
+func (s *Store) Counters(ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	docs, err := list[counterDoc](ctx, s, "read counters", counters, bson.D{among("_id", texts(ids))}, len(ids), options.Find())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]lease.Counter, len(docs))
+	for i := range docs {
+		out[i] = docs[i].view()
+	}
+	return out, nil
+}
+
+// Booked implements lease.CounterStore.
+func (s *Store) Booked(ctx context.Context, ids []lease.CounterID) (map[lease.CounterID]int, error) {
+	const verb = "count bookings"
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	c, err := s.collections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	these := bson.D{among("levels.id", texts(ids))}
+	cur, err := c.holders.Aggregate(ctx, mongo.Pipeline{
+		{{Key: "$match", Value: append(bson.D{living}, these...)}},
+		{{Key: "$project", Value: bson.D{{Key: "levels.id", Value: 1}}}},
+		{{Key: "$unwind", Value: "$levels"}},
+		{{Key: "$match", Value: these}}, // the holder's other levels
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$levels.id"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
+	}, options.Aggregate().SetBatchSize(int32(len(ids))+1))
+	if err != nil {
+		return nil, failed(verb, err)
+	}
+	type booked struct {
+		ID string `bson:"_id"`
+		N  int    `bson:"n"`
+	}
+	docs, err := all[booked](ctx, verb, cur)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[lease.CounterID]int, len(docs))
+	for _, d := range docs {
+		out[lease.CounterID(d.ID)] = d.N
+	}
+	return out, nil
+}
+
+// ListCounters implements lease.CounterStore.
+func (s *Store) ListCounters(ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error) {
+	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: string(after)}}}}
+	if resource != "" {
+		// } is the character behind |, so this is everything that begins with the
+		// resource and |.
+		filter = append(filter, bson.E{Key: "$and", Value: bson.A{bson.D{{Key: "_id", Value: bson.D{
+			{Key: "$gte", Value: resource + "|"}, {Key: "$lt", Value: resource + "}"},
+		}}}}})
+	}
+	docs, err := list[counterDoc](ctx, s, "list counters", counters, filter, limitOf(limit), sortBy("_id").SetProjection(bson.D{
+		{Key: "count", Value: 1}, {Key: "cap", Value: 1}, {Key: "updatedAt", Value: 1}, {Key: "gen", Value: 1},
+		{Key: "age", Value: age("updatedAt")},
+	}))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]lease.CounterAge, len(docs))
+	for i := range docs {
+		out[i] = lease.CounterAge{Counter: docs[i].view(), Age: fromMillis(docs[i].Age)}
+	}
+	return out, nil
+}
+
+// unchanged matches the counter where it still is what was says, and has been
+// for longer than margin.
+func unchanged(was lease.Counter, margin time.Duration) bson.D {
+	return bson.D{
+		byID(was.ID),
+		{Key: "count", Value: was.Count},
+		{Key: "gen", Value: string(was.Gen)},
+		{Key: "updatedAt", Value: was.UpdatedAt},
+		where("$lt", "$updatedAt", ago(margin)),
+	}
+}
+
+// CorrectCounter implements lease.CounterStore.
+func (s *Store) CorrectCounter(ctx context.Context, was lease.Counter, count int, gen lease.Gen, margin time.Duration) (bool, error) {
+	return s.update(ctx, "correct counter", counters, unchanged(was, margin),
+		bson.D{set(bson.D{{Key: "count", Value: count}, {Key: "gen", Value: string(gen)}}), touchedNow("updatedAt")})
+}
+
+// RemoveCounter implements lease.CounterStore.
+func (s *Store) RemoveCounter(ctx context.Context, was lease.Counter, margin time.Duration) (bool, error) {
+	c, err := s.collections(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, ok, err := one[counterDoc]("remove counter", c.counters.FindOneAndDelete(ctx, unchanged(was, margin)))
+	return ok, err
+}
