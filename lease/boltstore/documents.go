@@ -131,6 +131,12 @@ func part(s string) string {
 	return strings.ReplaceAll(s, "\x00", "\x00\xff") + "\x00\x01"
 }
 
+// behind is the smallest key that lies behind all that begin with part(s).
+func behind(s string) string {
+	return strings.TrimSuffix(part(s), "\x01") + "\x02"
+}
+
+// unpart takes the first part off a key.
 func unpart(key string) (first, rest string) {
 	for i := 0; i+1 < len(key); i++ {
 		if key[i] == 0 {
@@ -301,7 +307,7 @@ func (x *txn) eachDue(resource string, limit int64, f func(lease.Token, *holderD
 			return fmt.Errorf("expiry index: key %q is too short", k)
 		}
 		if fromBE([]byte(rest[:8])) >= limit { // on to the next resource
-			k, _ = c.Seek([]byte(strings.TrimSuffix(part(name), "\x01") + "\x02"))
+			k, _ = c.Seek([]byte(behind(name)))
 			continue
 		}
 		t := lease.Token(rest[8:])

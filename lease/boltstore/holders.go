@@ -371,19 +371,29 @@ func limitOf(limit int) int {
 	return limit
 }
 
-// HolderPods implements lease.HolderStore.
+// HolderPods implements lease.HolderStore. It looks at each pod's holders in the
+// index only until it meets a living one.
 func (s *Store) HolderPods(ctx context.Context) ([]lease.PodID, error) {
 	return read(ctx, s, func(x *txn) ([]lease.PodID, error) {
 		var out []lease.PodID
-		named := map[lease.PodID]bool{}
-		err := x.candidates(lease.Filter{}, func(_ lease.Token, h *holderDoc) (bool, error) {
-			if matches(lease.Filter{}, h) && !named[h.Pod] {
-				named[h.Pod] = true
-				out = append(out, h.Pod)
+		c := x.Bucket(indexPod).Cursor()
+		for k, _ := c.First(); k != nil; {
+			if err := ctx.Err(); err != nil {
+				return nil, err
 			}
-			return true, ctx.Err()
-		})
-		return out, err
+			pod, token := unpart(string(k))
+			h, err := x.holder(lease.Token(token))
+			if err != nil {
+				return nil, err
+			}
+			if h == nil || !h.living() {
+				k, _ = c.Next()
+				continue
+			}
+			out = append(out, lease.PodID(pod))
+			k, _ = c.Seek([]byte(behind(pod)))
+		}
+		return out, nil
 	})
 }
 

@@ -226,6 +226,20 @@ func (s *Store) Holders(ctx context.Context, f lease.Filter) ([]lease.Holder, er
 	return views(docs), err
 }
 
+// HolderPods implements lease.HolderStore.
+func (s *Store) HolderPods(ctx context.Context) ([]lease.PodID, error) {
+	const verb = "list the pods of holders"
+	c, err := s.collections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []lease.PodID
+	if err := c.holders.Distinct(ctx, "pod", bson.D{living}).Decode(&out); err != nil {
+		return nil, failed(verb, err)
+	}
+	return out, nil
+}
+
 // Expired implements lease.HolderStore.
 func (s *Store) Expired(ctx context.Context, resource string, grace time.Duration, limit int) ([]lease.Holder, error) {
 	filter := bson.D{living, where("$lt", ttlEnd(grace), now)}
