@@ -245,7 +245,7 @@ func TestAHolderIsShownWithoutItsSecrets(t *testing.T) {
 			t.Errorf("the answer holds %s", secret)
 		}
 	}
-	want := desk.HolderPage{Holders: []desk.Holder{{Token: "ABCDEFGHIJKL", State: "HELD", Type: "mcp", Resource: "browser", Lease: "browser",
+	want := desk.HolderPage{Holders: []desk.Holder{{Token: "ABCDEFGHIJ", State: "HELD", Type: "mcp", Resource: "browser", Lease: "browser",
 		Tenant: "acme", Project: "thesis", User: "u1", HolderRef: "browser", Pod: "pod-a", Payload: []string{"endpoint", "sessionId"},
 		Levels: []desk.Booking{{Level: "user", Counter: "browser|user|acme/u1"}, {Level: "project", Counter: "browser|project|acme/thesis"},
 			{Level: "tenant", Counter: "browser|tenant|acme"}, {Level: "global", Counter: "browser|global|*"}},
@@ -334,7 +334,7 @@ func TestBadInputIsRefusedWithAReason(t *testing.T) {
 func TestARevocationTakesTheSlotBackOnce(t *testing.T) {
 	b := newBench(t)
 	tok := b.engine.Hold(lease.Holder{Tenant: "acme", Project: "thesis", User: "u1"}, caps)
-	path := admin.InternalPath + "holders/" + string(tok[:12]) + "/revoke"
+	path := admin.InternalPath + "holders/" + string(tok[:10]) + "/revoke"
 	status, body := b.operator("POST", path)
 	got := decode[desk.Holder](t, body)
 	if status != 200 || got.State != lease.Revoked || got.Revocation == nil || got.Revocation.By != "operator internal token" || !got.Revocation.Handled {
@@ -359,7 +359,7 @@ func TestARevocationThatLosesARaceSaysSo(t *testing.T) {
 	b := newBench(t)
 	tok := b.engine.Hold(lease.Holder{Tenant: "acme", User: "u1"}, nil)
 	d := desk.Desk{Engine: racing{b.engine, func() { b.engine.Release(tok) }}, History: b.engine}
-	_, err := d.Revoke(t.Context(), desk.Scope{}, string(tok[:12]), "somebody")
+	_, err := d.Revoke(t.Context(), desk.Scope{}, string(tok[:10]), "somebody")
 	var missing *desk.NotFoundError
 	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "ended before") {
 		t.Errorf("%v", err)
@@ -455,7 +455,7 @@ func TestATenantsAdminSeesAndTakesItsOwnOnly(t *testing.T) {
 		}
 	})
 	t.Run("another tenant's token is simply not found", func(t *testing.T) {
-		for _, tok := range []string{string(theirs), string(theirs[:12])} {
+		for _, tok := range []string{string(theirs), string(theirs[:10])} {
 			status, body := b.tenantAdmin("POST", "/brain/acme/admin/leases/"+tok+"/revoke")
 			_, unknown := b.tenantAdmin("POST", "/brain/acme/admin/leases/"+strings.Replace(tok, "tok", "xyz", 1)+"/revoke")
 			if status != 404 || strings.Replace(unknown, "xyz", "tok", 1) != body {
@@ -490,7 +490,7 @@ func TestATenantsAdminSeesAndTakesItsOwnOnly(t *testing.T) {
 		}
 	})
 	t.Run("its own is taken, and the record names who", func(t *testing.T) {
-		status, body := b.tenantAdmin("POST", "/brain/acme/admin/leases/"+string(mine[:12])+"/revoke")
+		status, body := b.tenantAdmin("POST", "/brain/acme/admin/leases/"+string(mine[:10])+"/revoke")
 		if got := decode[desk.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
 			t.Errorf("%d %s", status, body)
 		}
@@ -507,7 +507,7 @@ func TestTenThousandHoldersComeInPages(t *testing.T) {
 	want := map[string]bool{}
 	for i := range 10_000 {
 		tok := fmt.Sprintf("%06dZZZZZZZZZZZZZZZZZZZZ", i)
-		want[tok[:12]] = true
+		want[tok[:10]] = true
 		b.engine.Hold(lease.Holder{Token: lease.Token(tok), Tenant: "acme", User: fmt.Sprint("u", i)}, nil)
 	}
 	after, pages := "", 0

@@ -5,15 +5,14 @@
 //
 // The gateway mounts it so:
 //
-//	who := admin.Credentials(conf.Internal.Tokens, func() *identity.Authenticator { return live.Load().Identity })
 //	api, err := admin.New(admin.Options{Desk: d, Authority: who, Log: log})
 //	internal.Handle("/internal/lease/admin/", api.Internal()) // internal listener
 //	clients.Handle("/brain/", api.Tenant())                   // client listener
 //
-// Authority judges who asks; Credentials is the one of a real gateway.
-// InternalToken is its check of X-Vance-Internal-Token. The
-// handlers bound their own time and bodies and log refusals; they expect the
-// request's whole path.
+// Who asks is the gateway's business: Authority looks at the request's
+// credential, with InternalToken for X-Vance-Internal-Token. The handlers bound
+// their own time and bodies and log refusals; they expect the request's whole
+// path.
 //
 // It must not know sessions, documents or the page.
 package admin

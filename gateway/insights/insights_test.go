@@ -309,18 +309,18 @@ func TestRevokingWorksWithoutAScript(t *testing.T) {
 	s := newSite(t)
 	tok := s.engine.Hold(lease.Holder{Tenant: "acme", Project: "thesis", User: "u42"}, caps)
 	s.signIn()
-	status, page := s.get(leases + "/revoke?token=" + string(tok[:12]))
+	status, page := s.get(leases + "/revoke?token=" + string(tok[:10]))
 	if status != 200 || !strings.Contains(page, "Revoke this lease?") || !strings.Contains(page, "u42") {
 		t.Fatal(status, page)
 	}
-	form := url.Values{"csrf": {csrf(t, page)}, "token": {string(tok[:12])}}
+	form := url.Values{"csrf": {csrf(t, page)}, "token": {string(tok[:10])}}
 	t.Run("a foreign page cannot", func(t *testing.T) {
 		for name, header := range map[string][]string{"no Origin": {"Origin", ""}, "another Origin": {"Origin", "http://127.0.0.1:1"}, "same site": {"Sec-Fetch-Site", "same-site"}} {
 			if status, _ := s.post(leases+"/revoke", form, header...); status != 403 {
 				t.Errorf("%s: %d", name, status)
 			}
 		}
-		if status, _ := s.post(leases+"/revoke", url.Values{"token": {string(tok[:12])}}); status != 403 {
+		if status, _ := s.post(leases+"/revoke", url.Values{"token": {string(tok[:10])}}); status != 403 {
 			t.Errorf("no form token: %d", status)
 		}
 		if held, _ := s.engine.Find(t.Context(), lease.Filter{}); len(held) != 1 {
@@ -328,7 +328,7 @@ func TestRevokingWorksWithoutAScript(t *testing.T) {
 		}
 	})
 	status, page = s.post(leases+"/revoke", form)
-	if status != 200 || !strings.Contains(page, "The lease was revoked") || strings.Contains(page, `data-token="`+string(tok[:12])) {
+	if status != 200 || !strings.Contains(page, "The lease was revoked") || strings.Contains(page, `data-token="`+string(tok[:10])) {
 		t.Errorf("%d %s", status, page)
 	}
 	if !strings.Contains(page, "by tenantAdmin key:acme-admin") {
@@ -363,7 +363,7 @@ func TestAWithdrawnKeyIsOutAtOnce(t *testing.T) {
 	if _, body := s.get(leases); strings.Contains(body, "u42") {
 		t.Error("still shown")
 	}
-	status, _ := s.post(leases+"/revoke", url.Values{"csrf": {csrf(t, page)}, "token": {string(tok[:12])}})
+	status, _ := s.post(leases+"/revoke", url.Values{"csrf": {csrf(t, page)}, "token": {string(tok[:10])}})
 	if held, _ := s.engine.Find(t.Context(), lease.Filter{}); status != 403 || len(held) != 1 {
 		t.Errorf("%d, %d held", status, len(held))
 	}

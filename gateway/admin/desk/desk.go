@@ -113,7 +113,7 @@ func (d *Desk) Revoke(ctx context.Context, s Scope, short, by string) (Holder, e
 		h.Revocation = &lease.Revocation{Reason: lease.ReasonRevoke, By: by, At: d.now()}
 		after = h
 	}
-	return d.view(s, after, Shorten(string(h.Token))), nil
+	return d.view(s, after, h.Token.Short()), nil
 }
 
 // goneAlready explains a token that does not live any more, where its mark can
@@ -124,7 +124,7 @@ func (d *Desk) goneAlready(ctx context.Context, s Scope, short string, err error
 		return err
 	}
 	return &NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)",
-		Shorten(string(h.Token)), h.Revocation.Reason, age(d.now(), h.Revocation.At).Round(time.Second))}
+		h.Token.Short(), h.Revocation.Reason, age(d.now(), h.Revocation.At).Round(time.Second))}
 }
 
 // RevokePod takes away every lease of a pod. A pod that is neither registered

@@ -18,12 +18,9 @@ const (
 	maxText      = 256
 )
 
-// The shortest beginning of a token that is shown, and the shortest that is
-// looked up: fewer characters would name holders by accident.
-const (
-	shownToken = 12
-	minToken   = 4
-)
+// minToken is the shortest beginning of a token that is looked up: fewer
+// characters would name holders by accident.
+const minToken = 4
 
 var (
 	allStates  = []lease.State{lease.Pending, lease.Held, lease.Revoked}
@@ -127,7 +124,7 @@ func (d *Desk) Holder(ctx context.Context, s Scope, short string) (Holder, error
 	if err != nil {
 		return Holder{}, err
 	}
-	return d.view(s, h, Shorten(string(h.Token))), nil
+	return d.view(s, h, h.Token.Short()), nil
 }
 
 func (q HolderQuery) filter(s Scope) (lease.Filter, error) {
@@ -232,15 +229,12 @@ func shownBy(s Scope, by string) string {
 	return "an operator"
 }
 
-// Shorten cuts a token for a place where nothing can be compared with it.
-func Shorten(token string) string { return token[:min(shownToken, max(len(token)-1, 0))] }
-
 // shortenAll gives every holder of a page, which is in token order, the
 // shortest beginning that no neighbour has.
 func shortenAll(page []lease.Holder) []string {
 	out := make([]string, len(page))
 	for i, h := range page {
-		n := len(Shorten(string(h.Token)))
+		n := len(h.Token.Short())
 		if i > 0 {
 			n = max(n, common(string(page[i-1].Token), string(h.Token))+1)
 		}

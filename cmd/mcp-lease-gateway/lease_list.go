@@ -1,0 +1,415 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// run is the frame of a command: flags checked, configuration read, time
+// bounded, store closed.
+func (t *leaseTool) run(c *cobra.Command, do func(ctx context.Context, p *place) error) error {
+	if err := t.check(c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), t.flags.timeout)
+	defer cancel()
+	p, err := t.reach()
+	if err != nil {
+		return coded(err)
+	}
+	defer p.close()
+	return coded(do(ctx, p))
+}
+
+func (t *leaseTool) listCommand() *cobra.Command {
+	var q desk.HolderQuery
+	var revoked bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List who holds what",
+		Long: `List the holders of all tenants, or those that the filters leave.
+
+TOKEN is shortened to what names the holder. AGE counts from the acquire, IDLE from
+the last use; where IDLE passes TTL the reaper takes the lease. LEVELS are the
+quota levels that it books.
+
+With --revoked it lists what was taken away in the last hour instead: why, by whom,
+and whether the handler that ends the resource has run.`,
+		Example: `  mcp-lease-gateway lease list --tenant acme --resource browser
+  mcp-lease-gateway lease list --pod web-1-7f3kq --type mcp
+  mcp-lease-gateway lease list --revoked -o json`,
+		Args: wrongUsage(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return t.run(c, func(ctx context.Context, p *place) error {
+				if revoked {
+					q.States = []string{string(lease.Revoked)}
+				}
+				r, err := p.reader(ctx)
+				if err != nil {
+					return err
+				}
+				all, err := allHolders(ctx, r, q)
+				if err != nil {
+					return err
+				}
+				if t.flags.output == "json" {
+					return printJSON(c.OutOrStdout(), desk.HolderPage{Holders: all})
+				}
+				if revoked {
+					return printRevoked(c, all)
+				}
+				return printHolders(c, all)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&q.Tenant, "tenant", "", "only this tenant")
+	f.StringVar(&q.Project, "project", "", "only this project")
+	f.StringVar(&q.User, "user", "", "only this user")
+	f.StringVar(&q.Resource, "resource", "", "only this resource")
+	f.StringVar(&q.Pod, "pod", "", "only this pod")
+	f.StringVar(&q.Type, "type", "", "only this type: mcp or tex")
+	f.BoolVar(&revoked, "revoked", false, "what was taken away in the last hour, and whether its handler has run")
+	must(c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{"mcp", "tex"}, cobra.ShellCompDirectiveNoFileComp)))
+	t.complete(c, "tenant", func(h desk.Holder) string { return h.Tenant })
+	t.complete(c, "project", func(h desk.Holder) string { return h.Project })
+	t.complete(c, "user", func(h desk.Holder) string { return h.User })
+	t.complete(c, "resource", func(h desk.Holder) string { return h.Resource })
+	t.complete(c, "pod", func(h desk.Holder) string { return h.Pod })
+	return c
+}
+
+// allHolders reads page after page.
+func allHolders(ctx context.Context, r reader, q desk.HolderQuery) ([]desk.Holder, error) {
+	q.Limit = desk.MaxLimit
+	all := []desk.Holder{}
+	for {
+		page, err := r.Holders(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Holders...)
+		if page.Next == "" {
+			return all, nil
+		}
+		q.After = page.Next
+	}
+}
+
+func printHolders(c *cobra.Command, all []desk.Holder) error {
+	t := newTable(c.OutOrStdout(), "TOKEN", "TYPE", "RESOURCE", "TENANT", "PROJECT", "USER", "POD", "STATE", "AGE", "IDLE", "TTL", "LEVELS")
+	for _, h := range all {
+		t.row(h.Token, h.Type, h.Resource, h.Tenant, h.Project, h.User, h.Pod, string(h.State),
+			desk.Span(h.AgeSeconds), desk.Span(h.IdleSeconds), desk.Span(h.TTLSeconds), levels(h))
+	}
+	return t.end()
+}
+
+func printRevoked(c *cobra.Command, all []desk.Holder) error {
+	t := newTable(c.OutOrStdout(), "TOKEN", "TYPE", "RESOURCE", "TENANT", "PROJECT", "USER", "POD", "REASON", "BY", "REVOKED", "HANDLER")
+	for _, h := range all {
+		r := h.Revocation
+		if r == nil {
+			continue
+		}
+		ran := "waiting"
+		if r.Handled {
+			ran = "has run"
+		}
+		t.row(h.Token, h.Type, h.Resource, h.Tenant, h.Project, h.User, h.Pod, string(r.Reason), r.By, since(r.At)+" ago", ran)
+	}
+	return t.end()
+}
+
+func since(t time.Time) string { return desk.Span(max(0, int64(time.Since(t)/time.Second))) }
+
+func levels(h desk.Holder) string {
+	names := make([]string, len(h.Levels))
+	for i, l := range h.Levels {
+		names[i] = l.Level
+	}
+	return strings.Join(names, ",")
+}
+
+func (t *leaseTool) showCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "show TOKEN",
+		Short: "Show one holder",
+		Long: `Show everything about one holder, living or revoked in the last hour.
+
+TOKEN is the beginning that list shows. Of the payload only the members' names are
+shown: the values can open the upstream session.`,
+		Example:           `  mcp-lease-gateway lease show 4fq7c2mn1x`,
+		Args:              oneArg("token"),
+		ValidArgsFunction: t.completeToken,
+		RunE: func(c *cobra.Command, args []string) error {
+			return t.run(c, func(ctx context.Context, p *place) error {
+				r, err := p.reader(ctx)
+				if err != nil {
+					return err
+				}
+				h, err := r.Holder(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if t.flags.output == "json" {
+					return printJSON(c.OutOrStdout(), h)
+				}
+				return printHolder(c, h)
+			})
+		},
+	}
+	return c
+}
+
+func printHolder(c *cobra.Command, h desk.Holder) error {
+	bound := "no: it outlives the pod"
+	if h.PodBound {
+		bound = "yes: it dies with the pod"
+	}
+	t := newTable(c.OutOrStdout(), "TOKEN", h.Token)
+	for _, row := range [][2]string{
+		{"STATE", string(h.State)}, {"TYPE", h.Type}, {"RESOURCE", h.Resource}, {"LEASE", h.Lease},
+		{"TENANT", h.Tenant}, {"PROJECT", h.Project}, {"USER", h.User}, {"HOLDER", h.HolderRef},
+		{"POD", h.Pod}, {"POD BOUND", bound},
+		{"CREATED", h.CreatedAt.UTC().Format(time.RFC3339) + " (" + desk.Span(h.AgeSeconds) + " ago)"},
+		{"LAST USED", h.LastSeenAt.UTC().Format(time.RFC3339) + " (" + desk.Span(h.IdleSeconds) + " ago)"},
+		{"TTL", desk.Span(h.TTLSeconds) + ", left " + desk.Span(h.TTLLeftSeconds)},
+		{"PAYLOAD", strings.Join(h.Payload, ", ")},
+	} {
+		t.row(row[0], row[1])
+	}
+	for _, l := range h.Levels {
+		t.row("BOOKS", l.Counter)
+	}
+	if r := h.Revocation; r != nil {
+		t.row("REVOKED", fmt.Sprintf("%s (%s ago), reason %s", r.At.UTC().Format(time.RFC3339), since(r.At), r.Reason))
+		t.row("BY", r.By)
+		ran := "has not run yet; a sweep runs it"
+		if r.HandledAt != nil {
+			ran = "has run at " + r.HandledAt.UTC().Format(time.RFC3339)
+		}
+		t.row("HANDLER", ran)
+	}
+	return t.end()
+}
+
+func (t *leaseTool) countersCommand() *cobra.Command {
+	var q desk.CounterQuery
+	c := &cobra.Command{
+		Use:   "counters",
+		Short: "Show what is full and what has drifted",
+		Long: `Show the counters of all levels, the global one included.
+
+BOOKED is the number of holders that book the counter: the value to which reconcile
+corrects. DRIFT is COUNT − BOOKED, marked with ! where it is not 0. Drift comes from a
+crash between two writes, or from a booking under way; UPDATED tells which. CAP is
+that of the last increment.`,
+		Example: `  mcp-lease-gateway lease counters --resource browser --tenant acme
+  mcp-lease-gateway lease counters --drifted`,
+		Args: wrongUsage(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return t.run(c, func(ctx context.Context, p *place) error {
+				r, err := p.reader(ctx)
+				if err != nil {
+					return err
+				}
+				all, err := allCounters(ctx, r, q)
+				if err != nil {
+					return err
+				}
+				if t.flags.output == "json" {
+					return printJSON(c.OutOrStdout(), desk.CounterPage{Counters: all})
+				}
+				return printCounters(c, all)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&q.Resource, "resource", "", "only this resource")
+	f.StringVar(&q.Level, "level", "", "only this level: user, project, tenant or global")
+	f.StringVar(&q.Tenant, "tenant", "", "only this tenant")
+	f.StringVar(&q.Project, "project", "", "only this project")
+	f.StringVar(&q.User, "user", "", "only this user")
+	f.BoolVar(&q.Drifted, "drifted", false, "only counters with drift")
+	must(c.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{"user", "project", "tenant", "global"}, cobra.ShellCompDirectiveNoFileComp)))
+	return c
+}
+
+func allCounters(ctx context.Context, r reader, q desk.CounterQuery) ([]desk.Counter, error) {
+	q.Limit = desk.MaxLimit
+	all := []desk.Counter{}
+	for {
+		page, err := r.Counters(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Counters...)
+		if page.Next == "" {
+			return all, nil
+		}
+		q.After = page.Next
+	}
+}
+
+func printCounters(c *cobra.Command, all []desk.Counter) error {
+	t := newTable(c.OutOrStdout(), "RESOURCE", "LEVEL", "SCOPE", "COUNT", "BOOKED", "CAP", "DRIFT", "UPDATED")
+	drifted := 0
+	for _, n := range all {
+		drift := "0"
+		if n.Drift != 0 {
+			drift = fmt.Sprintf("%+d !", n.Drift)
+			drifted++
+		}
+		t.row(n.Resource, n.Level, n.Scope, strconv.Itoa(n.Count), strconv.Itoa(n.Booked), strconv.Itoa(n.Cap), drift, desk.Span(n.AgeSeconds)+" ago")
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	if drifted > 0 {
+		_, _ = fmt.Fprintf(c.ErrOrStderr(), "! %d drifted: `lease reconcile` puts right what is older than the safety margin\n", drifted)
+	}
+	return nil
+}
+
+func (t *leaseTool) definitionCommand() *cobra.Command {
+	var tenant, project string
+	c := &cobra.Command{
+		Use:   "definition NAME --tenant T --project P",
+		Short: "Show a lease's merged definition and where each field comes from",
+		Long: `Show the definition of a lease as an acquire in this tenant and project sees it, read
+fresh from the documents. Beside each field stands the layer that it came from
+(bundled, system, tenant, project) and the values of other layers that did not count,
+with the reason.`,
+		Example: `  mcp-lease-gateway lease definition browser --tenant acme --project thesis`,
+		Args:    oneArg("lease"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if tenant == "" || project == "" {
+				return usage(errors.New("name --tenant and --project: a definition differs between them"))
+			}
+			return t.run(c, func(ctx context.Context, p *place) error {
+				d, err := p.definition(ctx, c, tenant, project, args[0])
+				if err != nil {
+					return err
+				}
+				if t.flags.output == "json" {
+					return printJSON(c.OutOrStdout(), d)
+				}
+				return printDefinition(c, d)
+			})
+		},
+	}
+	c.Flags().StringVar(&tenant, "tenant", "", "the tenant that acquires")
+	c.Flags().StringVar(&project, "project", "", "the project that acquires")
+	return c
+}
+
+// definition asks a pod, which has the documents for certain, and reads them
+// here where none can be reached.
+func (p *place) definition(ctx context.Context, c *cobra.Command, tenant, project, name string) (desk.Definition, error) {
+	var d desk.Definition
+	err := p.pod(ctx, func(pod *client.Client) error {
+		var err error
+		d, err = pod.Definition(ctx, tenant, project, name)
+		return err
+	})
+	if !notConnected(err) || p.conf == nil || p.tool.definitions == nil {
+		return d, err
+	}
+	resolver, stop, localErr := p.tool.definitions(ctx, p.conf)
+	if localErr != nil {
+		return d, err
+	}
+	defer stop()
+	_, _ = fmt.Fprintf(c.ErrOrStderr(), "no pod answers; this is what the documents on this machine say\n")
+	local := desk.Desk{Definitions: resolver}
+	return local.Definition(ctx, tenant, project, name)
+}
+
+func printDefinition(c *cobra.Command, d desk.Definition) error {
+	t := newTable(c.OutOrStdout(), "FIELD", "VALUE", "LAYER", "IGNORED")
+	for _, f := range d.Fields {
+		layer := string(f.Layer)
+		if layer == "" {
+			layer = "default"
+		}
+		ignored := make([]string, len(f.Ignored))
+		for i, n := range f.Ignored {
+			ignored[i] = fmt.Sprintf("%s: %s (%s)", n.Layer, n.Value, n.Why)
+		}
+		if len(ignored) == 0 {
+			ignored = []string{""}
+		}
+		t.row(f.Name, f.Value, layer, ignored[0])
+		for _, more := range ignored[1:] {
+			t.row(" ", " ", " ", more)
+		}
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	if d.Noop {
+		_, _ = fmt.Fprintln(c.ErrOrStderr(), "no level has a cap: this lease limits nothing")
+	}
+	return nil
+}
+
+// complete offers the values that living holders have.
+func (t *leaseTool) complete(c *cobra.Command, flag string, of func(desk.Holder) string) {
+	must(c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		seen := map[string]bool{}
+		var out []cobra.Completion
+		for _, h := range t.someHolders(c) {
+			if v := of(h); v != "" && !seen[v] {
+				seen[v] = true
+				out = append(out, plain(v))
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}))
+}
+
+func (t *leaseTool) completeToken(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for _, h := range t.someHolders(c) {
+		out = append(out, cobra.CompletionWithDesc(h.Token, plain(fmt.Sprintf("%s %s of %s/%s/%s", h.Type, h.Resource, h.Tenant, h.Project, h.User))))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// someHolders reads one page for a completion, quickly or not at all.
+func (t *leaseTool) someHolders(c *cobra.Command) []desk.Holder {
+	ctx := c.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p, err := t.reach()
+	if err != nil {
+		return nil
+	}
+	defer p.close()
+	r, err := p.reader(ctx)
+	if err != nil {
+		return nil
+	}
+	page, err := r.Holders(ctx, desk.HolderQuery{Limit: desk.MaxLimit})
+	if err != nil {
+		return nil
+	}
+	return page.Holders
+}
