@@ -1,11 +1,12 @@
-// Package session is MCP sessions that hold leases: one client session, one
-// upstream session, one Lease (spec §7). It relays bytes, not structs.
 package session
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
@@ -15,6 +16,8 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/stdio"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 // HandlerType is the lease type of MCP sessions.
@@ -60,21 +63,69 @@ type Options struct {
 }
 
 // Proxy serves MCP clients.
-type Proxy struct{ opt Options }
+type Proxy struct {
+	opt      Options
+	engine   engine
+	spawn    func(ctx context.Context, c stdio.Command) (process, error)
+	up       *upstream.Client
+	ids      *seal.Box
+	kept     *seal.Box // credentials of auth forward
+	table    table
+	traffic  traffic
+	epoch    time.Time
+	draining atomic.Bool
+	pods     podCache
 
-// New makes a Proxy.
-func New(opt Options) (*Proxy, error) { return &Proxy{opt: opt}, nil }
-
-// Serve answers one MCP request of an authenticated and authorized caller for a
-// server of its tenant and project.
-func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller, server string) {
-	http.Error(w, "not built", http.StatusNotImplemented)
+	janitor     *time.Timer
+	janitorMu   sync.Mutex // held while the janitor runs, so that Drain can wait for it
+	janitorDone bool
 }
 
-// OnRevoked ends the upstream session of a revoked lease; see lease.Handler.
-func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error { return nil }
+// New makes a Proxy. Its caller ends it with Drain.
+func New(opt Options) (*Proxy, error) {
+	switch {
+	case opt.Leases == nil:
+		return nil, errors.New("session: no lease engine")
+	case opt.Servers == nil || opt.Definitions == nil:
+		return nil, errors.New("session: no documents")
+	case opt.Seal == nil:
+		return nil, errors.New("session: no keys for session ids")
+	case opt.Limits == nil || opt.Egress == nil:
+		return nil, errors.New("session: no limits or no egress policy")
+	case opt.Observer == nil:
+		return nil, errors.New("session: no observer")
+	}
+	return newProxy(opt, leases{opt.Leases}), nil
+}
 
-// Drain takes no new sessions and waits until calls in flight are done or ctx
-// ends. Then it closes every session and gives the leases back, or, with
-// handover, leaves HTTP sessions to the other pods.
-func (p *Proxy) Drain(ctx context.Context, handover bool) error { return nil }
+func newProxy(opt Options, e engine) *Proxy {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Session.OpenWait <= 0 {
+		opt.Session.OpenWait = 4 * time.Second
+	}
+	if opt.Session.Idle <= 0 {
+		opt.Session.Idle = 30 * time.Minute
+	}
+	p := &Proxy{
+		opt: opt, engine: e, spawn: startProcess, up: upstream.NewClient(opt.Egress), epoch: time.Now(),
+		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
+	}
+	p.table.init()
+	p.janitor = time.AfterFunc(p.janitorEvery(), p.tidy)
+	return p
+}
+
+// Serve answers one MCP request of an authenticated and authorized caller for a
+// server of its tenant and project. Where an answer that has begun has to be
+// cut, it panics with http.ErrAbortHandler, as net/http wants it.
+func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller, server string) {
+	p.serve(w, r, c, server, false)
+}
+
+// ServeForwarded is Serve for a request that another pod has forwarded, since
+// its stdio session runs here. It is not forwarded again.
+func (p *Proxy) ServeForwarded(w http.ResponseWriter, r *http.Request, c principal.Caller, server string) {
+	p.serve(w, r, c, server, true)
+}

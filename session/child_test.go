@@ -1,0 +1,3 @@
+package session
+
+func runTestChild() int { return 0 }

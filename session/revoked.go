@@ -1,0 +1,77 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
+)
+
+// giveUpAfter is how long sweeps go on ending the upstream session of a mark.
+// An upstream that has not confirmed for a day will not, and its own rules have
+// ended the session; the marks must not pile up for good.
+const giveUpAfter = 24 * time.Hour
+
+// OnRevoked ends the upstream session of a revoked lease; see lease.Handler. It
+// is idempotent: a DELETE of a session that is gone counts as done. An error
+// means not confirmed.
+func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
+	if s := p.byToken(&h); s != nil {
+		sl, _, _ := s.held()
+		// A late revocation of a session that was opened again closes nothing
+		// of the new one.
+		if sl.Ref().Token == h.Token {
+			var reason lease.Reason
+			if h.Revocation != nil {
+				reason = h.Revocation.Reason
+			}
+			if s.close(wasLost, reason, &lostCause{reason}) {
+				p.opt.Log.InfoContext(ctx, "session revoked", "session", s.number, "server", s.server, "reason", reason)
+			}
+			if c := s.takeChild(); c != nil {
+				p.closeChild(ctx, s.tenant, c)
+			}
+		}
+	}
+	if h.PodBound || h.Payload[paySession] == "" {
+		return nil // the child has died with its pod, or no session was opened
+	}
+	doc, err := p.opt.Servers.Resolve(ctx, h.Tenant, h.Project, h.Payload[payServer])
+	if errors.Is(err, server.ErrUnknown) || errors.Is(err, server.ErrDisabled) {
+		p.opt.Log.WarnContext(ctx, "no DELETE for a revoked session: its server's document is gone", "server", h.Payload[payServer])
+		return nil
+	}
+	if err == nil && (doc.URL == nil || doc.URL.String() != h.Payload[payEndpoint]) {
+		p.opt.Log.WarnContext(ctx, "no DELETE for a revoked session: its server's document leads elsewhere now", "server", h.Payload[payServer])
+		return nil
+	}
+	if err == nil {
+		err = p.endRevoked(ctx, doc, &h)
+	}
+	if err == nil {
+		return nil
+	}
+	if h.Revocation != nil && !h.Revocation.At.IsZero() && time.Since(h.Revocation.At) > giveUpAfter {
+		p.opt.Log.ErrorContext(ctx, "giving up on ending a revoked upstream session after a day", "server", h.Payload[payServer], "error", err)
+		return nil
+	}
+	return err
+}
+
+func (p *Proxy) endRevoked(ctx context.Context, doc *server.Document, h *lease.Holder) error {
+	auth, err := p.auth(ctx, doc)
+	outcome := upstream.Unreachable
+	if err == nil {
+		outcome, err = p.up.End(ctx, upstream.Ending{URL: doc.URL, Untrusted: doc.Untrusted, Auth: auth, Caller: p.keptCaller(h.Payload),
+			Session: sessionOf(h.Payload), Protocol: h.Payload[payProtocol]})
+	}
+	p.opt.Observer.Closed(string(outcome))
+	if outcome == upstream.Confirmed {
+		return nil
+	}
+	return fmt.Errorf("session: ending a revoked session of %s: %s: %w", doc.Name, outcome, err)
+}

@@ -1,0 +1,104 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/egress"
+)
+
+// Client sends requests to upstream servers. It follows no redirect, reads no
+// proxy variables and never repeats a request that may have arrived. It is safe
+// for concurrent use.
+type Client struct {
+	policy  func() *egress.Policy
+	trusted *http.Transport
+	tokens  tokens
+
+	mu        sync.Mutex
+	untrusted *http.Transport
+	under     *egress.Policy // what untrusted's connections were dialled under
+}
+
+// NewClient makes a Client; policy returns the egress policy in force now.
+func NewClient(policy func() *egress.Policy) *Client {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	return &Client{policy: policy, trusted: transport(dialer.DialContext)}
+}
+
+func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{
+		DialContext:         dial,
+		DisableCompression:  true, // bytes go through as they came
+		MaxIdleConns:        0,
+		MaxIdleConnsPerHost: 1024,
+		// Shorter than the five seconds after which servers on Node close: a
+		// POST on a connection that the server closes at that moment fails, and
+		// nobody knows whether it had arrived.
+		IdleConnTimeout:        4 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+	}
+}
+
+// Do sends one request. The address of an untrusted document obeys egress.
+func (c *Client) Do(req *http.Request, untrusted bool) (*http.Response, error) {
+	return c.transport(untrusted).RoundTrip(req)
+}
+
+// transport returns the one to use. A changed egress policy counts for pooled
+// connections too, so they are dropped with the policy that let them be dialled.
+func (c *Client) transport(untrusted bool) *http.Transport {
+	if !untrusted {
+		return c.trusted
+	}
+	p := c.policy()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.untrusted == nil || c.under != p {
+		if c.untrusted != nil {
+			c.untrusted.CloseIdleConnections()
+		}
+		c.untrusted, c.under = transport(p.DialContext), p
+	}
+	return c.untrusted
+}
+
+// CloseIdle drops pooled connections.
+func (c *Client) CloseIdle() {
+	c.trusted.CloseIdleConnections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.untrusted != nil {
+		c.untrusted.CloseIdleConnections()
+	}
+}
+
+// Why says in words for a client why a request failed. It names no address.
+func Why(err error) string {
+	var denied *egress.Error
+	var dns *net.DNSError
+	var op *net.OpError
+	var auth *AuthError
+	switch {
+	case errors.As(err, &auth):
+		return auth.What
+	case errors.As(err, &denied):
+		return "its address is not a public one and the gateway's operator has not allowed it (egress.allow)"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it did not answer in time"
+	case errors.As(err, &dns):
+		return "its host name cannot be resolved"
+	case errors.As(err, &op) && op.Op == "dial":
+		return "no connection could be made to it"
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return "it did not answer in time"
+	}
+	return "the connection to it broke"
+}

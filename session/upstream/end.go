@@ -1,0 +1,119 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+)
+
+// Outcome is what became of an attempt to end an upstream session.
+type Outcome string
+
+// Confirmed: it is gone, or it was, or the server ends no sessions. Refused: the
+// server answered and did not do it. Unreachable: nobody knows.
+const (
+	Confirmed   Outcome = "confirmed"
+	Refused     Outcome = "refused"
+	Unreachable Outcome = "unreachable"
+)
+
+// EndTimeout bounds one DELETE.
+const EndTimeout = 5 * time.Second
+
+// Ending names a session to end.
+type Ending struct {
+	URL       *url.URL
+	Untrusted bool
+	Auth      config.Auth // secrets resolved
+	Caller    string      // the caller's Authorization, for auth forward
+	Session   SessionID
+	Protocol  string
+}
+
+// End sends the session's DELETE with the session's own auth and looks at the
+// status (spec §7). The error says why an outcome is not Confirmed.
+func (c *Client) End(ctx context.Context, e Ending) (Outcome, error) {
+	if e.Session == "" {
+		return Confirmed, nil // the server keeps no session
+	}
+	ctx, cancel := context.WithTimeout(ctx, EndTimeout)
+	defer cancel()
+	h := http.Header{HeaderSession: {string(e.Session)}, "User-Agent": nil}
+	if e.Protocol != "" {
+		h[HeaderProtocol] = []string{e.Protocol}
+	}
+	if err := c.Authorize(ctx, h, e.Auth, e.Caller, e.Untrusted); err != nil {
+		return Unreachable, err
+	}
+	req := (&http.Request{Method: http.MethodDelete, URL: e.URL, Host: e.URL.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	resp, err := c.Do(req, e.Untrusted)
+	if err != nil {
+		return Unreachable, err
+	}
+	prefix := Drain(resp.Body)
+	switch s := resp.StatusCode; {
+	case s >= 200 && s < 300, s == http.StatusNotFound, s == http.StatusMethodNotAllowed, s == http.StatusGone, Gone(s, prefix):
+		return Confirmed, nil
+	case s >= 500:
+		return Unreachable, fmt.Errorf("upstream: DELETE of a session answered HTTP %d", s)
+	case s == http.StatusUnauthorized:
+		c.Rejected(e.Auth, e.Untrusted)
+		fallthrough
+	default:
+		return Refused, fmt.Errorf("upstream: DELETE of a session was refused with HTTP %d", s)
+	}
+}
+
+// gone is how servers say in the wild that they do not know a session.
+var gone = regexp.MustCompile(`(?i)(no valid|invalid|unknown|expired|no such|not find|terminated)[^"]{0,40}session|session[^"]{0,40}(not found|not exist|unknown|invalid|expired|terminated|closed|no longer)`)
+
+// Gone reports whether an answer to a request with a session id says that the
+// session is gone. prefix is the beginning of its body.
+func Gone(status int, prefix []byte) bool {
+	return status == http.StatusNotFound || status == http.StatusGone ||
+		status == http.StatusBadRequest && gone.Match(prefix)
+}
+
+// peeked is how much of an answer's body decides what it means.
+const peeked = 4 << 10
+
+// Peek reads the beginning of a body and returns it with the whole body.
+func Peek(body io.ReadCloser) (prefix []byte, whole io.ReadCloser) {
+	prefix, err := io.ReadAll(io.LimitReader(body, peeked))
+	var rest io.Reader = body
+	if err != nil {
+		rest = failing{err}
+	}
+	return prefix, struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(prefix), rest), body}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// Drain ends a body whose content does not matter, so that its connection can
+// be used again, and returns its beginning.
+func Drain(body io.ReadCloser) []byte {
+	prefix, err := io.ReadAll(io.LimitReader(body, peeked))
+	if err == nil {
+		_, err = io.CopyN(io.Discard, body, 64<<10)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		_ = body.Close()
+		return prefix
+	}
+	_ = body.Close()
+	return prefix
+}

@@ -1,0 +1,366 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Span is a part of a body: its bytes are body[From:To].
+type Span struct{ From, To int }
+
+// Of returns the bytes of the span.
+func (s Span) Of(body []byte) []byte { return body[s.From:s.To] }
+
+// None reports whether there is no such part.
+func (s Span) None() bool { return s.To == 0 }
+
+// Message is the envelope of one JSON-RPC message. Spans point into the
+// scanned body.
+type Message struct {
+	Method string // unescaped; "" for a response
+	Name   string // params.name, unescaped
+
+	All           Span // the whole message
+	ID            Span // value, quotes included
+	Params        Span
+	Meta          Span   // params._meta
+	ProgressToken Span   // params._meta.progressToken
+	Protocol      string // params._meta["io.modelcontextprotocol/protocolVersion"]
+}
+
+// Request reports whether the message wants an answer.
+func (m *Message) Request() bool { return m.Method != "" && !m.ID.None() }
+
+// Notification reports whether it is a notification.
+func (m *Message) Notification() bool { return m.Method != "" && m.ID.None() }
+
+// Response reports whether it answers a request.
+func (m *Message) Response() bool { return m.Method == "" }
+
+// Envelope is what a body holds: one message, or a batch.
+type Envelope struct {
+	Messages []Message
+	Batch    bool
+	single   [1]Message
+}
+
+// One returns the message of a body that is not a batch.
+func (e *Envelope) One() *Message { return &e.Messages[0] }
+
+// MaxBatch bounds the messages of a batch.
+const MaxBatch = 1024
+
+// MetaProtocol is the _meta member with which a client of 2026-07-28 names the
+// revision of a request.
+const MetaProtocol = "io.modelcontextprotocol/protocolVersion"
+
+// ErrInvalid is the sentinel of every InvalidError (JSON-RPC -32600).
+var ErrInvalid = errors.New("wire: not a JSON-RPC message")
+
+// InvalidError says why valid JSON is not a JSON-RPC message.
+type InvalidError struct{ What string }
+
+func (e *InvalidError) Error() string { return e.What }
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+func invalid(format string, args ...any) error {
+	return &InvalidError{What: fmt.Sprintf(format, args...)}
+}
+
+// envelope keys, in the order of the seen bits.
+var envelopeKeys = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+// Scan reads the envelope of a whole body. The method may stand behind any
+// amount of params. Errors are ErrSyntax, ErrDepth and *InvalidError.
+//
+// A duplicate envelope key is refused, and so is one that is written with
+// escapes or in other letter case: the upstream's parser might read the other
+// one, and the check of a tools/call would have looked at the wrong method.
+func Scan(body []byte) (*Envelope, error) {
+	s := scanner{b: body}
+	e := &Envelope{}
+	s.space()
+	if s.peek() != '[' {
+		e.Messages = e.single[:]
+		if err := s.message(0, &e.single[0]); err != nil {
+			return nil, err
+		}
+		return e, s.end()
+	}
+	e.Batch = true
+	s.i++
+	s.space()
+	if s.peek() == ']' {
+		return nil, invalid("an empty batch")
+	}
+	for {
+		if len(e.Messages) == MaxBatch {
+			return nil, invalid("a batch of more than %d messages", MaxBatch)
+		}
+		s.space()
+		e.Messages = append(e.Messages, Message{})
+		if err := s.message(1, &e.Messages[len(e.Messages)-1]); err != nil {
+			return nil, err
+		}
+		s.space()
+		switch s.peek() {
+		case ',':
+			s.i++
+		case ']':
+			s.i++
+			return e, s.end()
+		default:
+			return nil, ErrSyntax
+		}
+	}
+}
+
+// end makes sure that nothing but space follows.
+func (s *scanner) end() error {
+	if s.space(); s.i != len(s.b) {
+		return ErrSyntax
+	}
+	return nil
+}
+
+func (s *scanner) message(depth int, m *Message) error {
+	if s.peek() != '{' {
+		// Tell broken JSON from JSON that is no message.
+		if err := s.value(depth); err != nil {
+			return err
+		}
+		return invalid("a message must be an object")
+	}
+	start := s.i
+	var seen [len(envelopeKeys)]bool
+	err := s.members(func(k Span, escaped bool) error {
+		which, err := envelopeKey(k.Of(s.b), escaped)
+		if err != nil {
+			return err
+		}
+		if which >= 0 {
+			if seen[which] {
+				return invalid("the member %q stands twice", envelopeKeys[which])
+			}
+			seen[which] = true
+		}
+		from := s.i
+		switch which {
+		case 0:
+			if err := s.value(depth + 1); err != nil {
+				return err
+			}
+			if string(s.b[from:s.i]) != `"2.0"` {
+				return invalid(`jsonrpc must be "2.0"`)
+			}
+		case 1:
+			c := s.peek()
+			if c != '"' && c != '-' && (c < '0' || c > '9') {
+				if err := s.value(depth + 1); err != nil {
+					return err
+				}
+				if string(s.b[from:s.i]) != "null" {
+					return invalid("id must be a string or a number")
+				}
+				m.ID = Span{from, s.i}
+				return nil
+			}
+			if err := s.scalar(); err != nil {
+				return err
+			}
+			m.ID = Span{from, s.i}
+		case 2:
+			if s.peek() != '"' {
+				if err := s.value(depth + 1); err != nil {
+					return err
+				}
+				return invalid("method must be a string")
+			}
+			m.Method, err = s.text()
+			if err != nil {
+				return err
+			}
+			if m.Method == "" {
+				return invalid("method must not be empty")
+			}
+		case 3:
+			if s.peek() == '{' {
+				err = s.params(depth+1, m)
+			} else {
+				err = s.value(depth + 1)
+			}
+			m.Params = Span{from, s.i}
+			return err
+		default:
+			return s.value(depth + 1)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.All = Span{start, s.i}
+	switch {
+	case !seen[0]:
+		return invalid("jsonrpc is missing")
+	case seen[2] && (seen[4] || seen[5]):
+		return invalid("a message with a method has no result or error")
+	case seen[2] && seen[1] && string(m.ID.Of(s.b)) == "null":
+		return invalid("the id of a request must not be null")
+	case !seen[2] && seen[4] == seen[5]:
+		return invalid("a message has a method, a result or an error")
+	case !seen[2] && !seen[1]:
+		return invalid("an answer has an id")
+	}
+	return nil
+}
+
+// params skips the params object and notes what the gateway looks at.
+func (s *scanner) params(depth int, m *Message) error {
+	if depth >= MaxDepth {
+		return ErrDepth
+	}
+	var name, meta bool
+	return s.members(func(k Span, escaped bool) error {
+		from := s.i
+		switch is(k.Of(s.b), escaped, "name", "_meta") {
+		case 0:
+			if name || escaped {
+				return invalid("params.name stands twice or is written with escapes")
+			}
+			name = true
+			if s.peek() != '"' {
+				return s.value(depth + 1)
+			}
+			var err error
+			m.Name, err = s.text()
+			return err
+		case 1:
+			if meta || escaped {
+				return invalid("params._meta stands twice or is written with escapes")
+			}
+			meta = true
+			if s.peek() != '{' {
+				return s.value(depth + 1)
+			}
+			err := s.meta(depth+1, m)
+			m.Meta = Span{from, s.i}
+			return err
+		}
+		return s.value(depth + 1)
+	})
+}
+
+func (s *scanner) meta(depth int, m *Message) error {
+	if depth >= MaxDepth {
+		return ErrDepth
+	}
+	var token, protocol bool
+	return s.members(func(k Span, escaped bool) error {
+		from := s.i
+		switch is(k.Of(s.b), escaped, "progressToken", MetaProtocol) {
+		case 0:
+			if token || escaped {
+				return invalid("_meta.progressToken stands twice or is written with escapes")
+			}
+			token = true
+			err := s.value(depth + 1)
+			m.ProgressToken = Span{from, s.i}
+			return err
+		case 1:
+			if protocol || escaped {
+				return invalid("_meta protocolVersion stands twice or is written with escapes")
+			}
+			protocol = true
+			if s.peek() != '"' {
+				return s.value(depth + 1)
+			}
+			var err error
+			m.Protocol, err = s.text()
+			return err
+		}
+		return s.value(depth + 1)
+	})
+}
+
+// text reads the string at the scanner.
+func (s *scanner) text() (string, error) {
+	from := s.i
+	escaped, err := s.str()
+	if err != nil {
+		return "", err
+	}
+	if !escaped {
+		return intern(s.b[from+1 : s.i-1]), nil
+	}
+	return unescape(s.b[from:s.i])
+}
+
+func unescape(quoted []byte) (string, error) {
+	var t string
+	if err := json.Unmarshal(quoted, &t); err != nil {
+		return "", ErrSyntax
+	}
+	return t, nil
+}
+
+// intern spares the commonest methods an allocation.
+func intern(b []byte) string {
+	switch string(b) {
+	case "tools/call":
+		return "tools/call"
+	case "tools/list":
+		return "tools/list"
+	case "ping":
+		return "ping"
+	case "initialize":
+		return "initialize"
+	case "notifications/initialized":
+		return "notifications/initialized"
+	}
+	return string(b)
+}
+
+// is returns which of the names a key is once it is unescaped, or -1.
+func is(key []byte, escaped bool, names ...string) int {
+	k := string(key)
+	if escaped {
+		var err error
+		if k, err = unescape(append(append([]byte{'"'}, key...), '"')); err != nil {
+			return -1
+		}
+	}
+	for i, n := range names {
+		if k == n {
+			return i
+		}
+	}
+	return -1
+}
+
+// envelopeKey returns which envelope key a key is, or -1, and refuses one that
+// only some parsers would take for it.
+func envelopeKey(key []byte, escaped bool) (int, error) {
+	for i, n := range envelopeKeys {
+		if string(key) == n {
+			return i, nil
+		}
+	}
+	k := string(key)
+	if escaped {
+		var err error
+		if k, err = unescape(append(append([]byte{'"'}, key...), '"')); err != nil {
+			return -1, ErrSyntax
+		}
+	}
+	for _, n := range envelopeKeys {
+		if strings.EqualFold(k, n) {
+			return -1, invalid("the member %q is written with escapes or in another letter case", n)
+		}
+	}
+	return -1, nil
+}
