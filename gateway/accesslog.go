@@ -24,6 +24,7 @@ type exchange struct {
 	route  route
 	issuer string
 	user   string
+	quiet  bool // a probe or scrape: logged only where it fails
 }
 
 func (e *exchange) WriteHeader(status int) {
@@ -99,7 +100,11 @@ func logged(log *slog.Logger, listener string, next func(e *exchange, r *http.Re
 }
 
 func logLine(log *slog.Logger, listener string, e *exchange, r *http.Request, took time.Duration) {
-	if !log.Enabled(r.Context(), slog.LevelInfo) {
+	level := slog.LevelInfo
+	if e.quiet && e.status < 400 {
+		level = slog.LevelDebug
+	}
+	if !log.Enabled(r.Context(), level) {
 		return
 	}
 	attrs := make([]slog.Attr, 0, 14)
@@ -119,7 +124,7 @@ func logLine(log *slog.Logger, listener string, e *exchange, r *http.Request, to
 	if e.user != "" {
 		attrs = append(attrs, slog.String("user", e.user))
 	}
-	log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+	log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
 func clip(s string, n int) string {

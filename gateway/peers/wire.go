@@ -37,7 +37,7 @@ const (
 )
 
 // sealPurpose is the purpose of the envelope's keys.
-const sealPurpose = "forward"
+const sealPurpose = "peers"
 
 // revoked is the body of RevokedPath.
 type revoked struct {
