@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 )
 
 var (
@@ -44,8 +42,7 @@ type call struct {
 	query   string
 	header  http.Header // end-to-end headers that may go up
 	body    *upload     // nil for none
-	forward principal.Secret
-	inspect bool // the answer is to be read
+	inspect bool        // the answer is to be read
 }
 
 // exchange sends a call and returns its answer's head. sent tells, also beside
@@ -91,9 +88,7 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Re
 		}
 		r.Body, _ = r.GetBody()
 	}
-	if err := s.auth(r, c.forward); err != nil {
-		return nil, false, err
-	}
+	s.auth(r.Header)
 	resp, err = p.transport.RoundTrip(r)
 	if err != nil {
 		return nil, written.Load(), err

@@ -147,7 +147,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 		return
 	}
 	r = withClientBase(r, rest, "/tex/"+c.Tenant+"/"+c.Project+"/"+service)
-	q := &request{Proxy: p, w: w, r: r, s: s, m: m, caller: c, owner: ownerOf(c)}
+	q := &request{Proxy: p, w: w, r: r, s: s, m: m, owner: ownerOf(c)}
 	switch {
 	case what == kindSubmit && s.Mode == "job":
 		q.submit()
@@ -163,12 +163,11 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 // request is one client request on its way.
 type request struct {
 	*Proxy
-	w      http.ResponseWriter
-	r      *http.Request
-	s      *service
-	m      match
-	caller principal.Caller
-	owner  owner
+	w     http.ResponseWriter
+	r     *http.Request
+	s     *service
+	m     match
+	owner owner
 }
 
 func (q *request) log() *slog.Logger {
@@ -179,7 +178,7 @@ func (q *request) log() *slog.Logger {
 func (q *request) call(body *upload, inspect bool) call {
 	return call{
 		method: q.r.Method, path: q.m.path, query: q.r.URL.RawQuery, header: requestHeader(q.r.Header),
-		body: body, forward: q.caller.Authorization, inspect: inspect,
+		body: body, inspect: inspect,
 	}
 }
 
