@@ -1,0 +1,566 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
+)
+
+const internalSecret = "the-internal-token-of-this-test"
+
+// deskBench is a real engine on the reference store, its admin API as a pod
+// serves it, and the commands that reach both.
+type deskBench struct {
+	*testing.T
+	store    *storetest.Memory
+	engine   *lease.Manager
+	handled  chan lease.Token
+	pod      *httptest.Server
+	conf     *config.Gateway
+	terminal bool
+	stdin    string
+}
+
+type ender struct{ handled chan lease.Token }
+
+func (e ender) OnRevoked(_ context.Context, h lease.Holder) error {
+	e.handled <- h.Token
+	return nil
+}
+
+// internalTokenOnly is the authority of a pod without credentials.
+type internalTokenOnly struct{}
+
+func (internalTokenOnly) Operator(r *http.Request) (string, error) {
+	return "internal token", admin.InternalToken(r, []string{internalSecret})
+}
+
+func (internalTokenOnly) TenantAdmin(*http.Request, string) (string, error) {
+	return "", admin.ErrForbidden
+}
+
+type someDefinitions struct{ definition.Resolver }
+
+func (someDefinitions) Fresh(_ context.Context, _, _, name string) (*definition.Merged, error) {
+	if name != "browser" {
+		return nil, &definition.Error{Lease: name, Unknown: true}
+	}
+	return &definition.Merged{Definition: definition.Definition{Name: "browser", Resource: "browser", TTL: 2 * time.Minute,
+		Caps: map[definition.Level]definition.Cap{definition.User: 1}},
+		Fields: []definition.Field{
+			{Name: "levels.user", Value: "1", Layer: document.Project, Ignored: []definition.Ignored{{Layer: document.System, Value: "2", Why: "overridden by project"}, {Layer: document.Bundled, Value: "3", Why: "overridden by project"}}},
+			{Name: "waitMs", Value: "10000"}}}, nil
+}
+
+func newDeskBench(t *testing.T, kind string) *deskBench {
+	t.Helper()
+	b := &deskBench{T: t, store: storetest.NewMemory(nil), handled: make(chan lease.Token, 100)}
+	b.store.SetSinglePod(kind == "embedded")
+	b.startPod()
+	host := strings.TrimPrefix(b.pod.URL, "http://")
+	b.conf = &config.Gateway{Path: "gateway.yaml", Internal: config.Internal{Listen: host, Tokens: []string{internalSecret}},
+		Pod: config.Pod{Endpoint: host, StaleAfter: time.Minute}, Store: config.Store{Kind: kind}, Lease: config.Lease{ReconcileSafety: time.Minute}}
+	return b
+}
+
+func (b *deskBench) startPod() {
+	b.Helper()
+	mux := http.NewServeMux()
+	b.pod = httptest.NewServer(mux)
+	b.Cleanup(b.pod.Close)
+	var err error
+	b.engine, err = lease.New(lease.Options{Store: b.store, Pod: lease.Pod{ID: "pod-a", Endpoint: strings.TrimPrefix(b.pod.URL, "http://")}, ReconcileSafety: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.engine.Register("mcp", ender{b.handled})
+	if err := b.engine.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = b.engine.Stop(context.Background(), false) })
+	api, err := admin.New(admin.Options{Desk: &desk.Desk{Engine: b.engine, History: b.store, Definitions: someDefinitions{}}, Authority: internalTokenOnly{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	mux.Handle(admin.InternalPath, api.Internal())
+}
+
+func (b *deskBench) hold(tenant, project, user string) string {
+	b.Helper()
+	l, err := b.engine.Acquire(b.Context(), lease.Request{Type: "mcp", Tenant: tenant, Project: project, User: user, HolderRef: "browser",
+		Definition: &definition.Definition{Name: "browser", Resource: "browser", TTL: 2 * time.Minute, Label: "browser",
+			Caps: map[definition.Level]definition.Cap{definition.User: 5, definition.Tenant: 50, definition.Global: 100}},
+		Payload: lease.Payload{"sessionId": "upstream-secret"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l.Ref().Token.Short()
+}
+
+// run gives a command line; it returns the exit code and what was printed.
+func (b *deskBench) run(args ...string) (code int, out, errs string) {
+	b.Helper()
+	deps := leaseDeps{
+		config: func(path string) (*config.Gateway, error) {
+			if path != "gateway.yaml" {
+				return nil, fmt.Errorf("%s: the file cannot be read", path)
+			}
+			return b.conf, nil
+		},
+		token: internalToken,
+		store: func(context.Context, *config.Gateway) (lease.Store, error) {
+			if b.conf.Embedded() {
+				return nil, errors.New("lease store data/leases.db: another process has it open")
+			}
+			return unclosed{b.store}, nil
+		},
+		definitions: func(context.Context, *config.Gateway) (definition.Resolver, func(), error) {
+			return someDefinitions{}, func() {}, nil
+		},
+		terminal: func(io.Reader) bool { return b.terminal },
+	}
+	root := &cobra.Command{Use: "mcp-lease-gateway", SilenceUsage: true, SilenceErrors: true}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.AddCommand(newLeaseCommand(deps))
+	var o, e bytes.Buffer
+	root.SetArgs(append([]string{"lease"}, args...))
+	root.SetIn(strings.NewReader(b.stdin))
+	root.SetOut(&o)
+	root.SetErr(&e)
+	err := root.ExecuteContext(b.Context())
+	if err != nil {
+		e.WriteString(err.Error())
+		code = 1
+		var c *codeError
+		if errors.As(err, &c) {
+			code = c.code
+		}
+	}
+	return code, o.String(), e.String()
+}
+
+// unclosed keeps the store for the next command.
+type unclosed struct{ *storetest.Memory }
+
+func (unclosed) Close(context.Context) error { return nil }
+
+// everywhere runs a test with both kinds of store: read directly, and through
+// the pod.
+func everywhere(t *testing.T, test func(t *testing.T, b *deskBench)) {
+	for _, kind := range []string{"mongodb", "embedded"} {
+		t.Run("with the "+kind+" store", func(t *testing.T) { test(t, newDeskBench(t, kind)) })
+	}
+}
+
+func TestListShowsEveryColumn(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		tok := b.hold("acme", "thesis", "u42")
+		b.hold("other", "paper", "u1")
+		code, out, errs := b.run("list", "--tenant", "acme")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if code != 0 || len(lines) != 2 {
+			t.Fatalf("%d %q %q", code, out, errs)
+		}
+		if got := strings.Join(strings.Fields(lines[0]), " "); got != "TOKEN TYPE RESOURCE TENANT PROJECT USER POD STATE AGE IDLE TTL LEVELS" {
+			t.Errorf("heading %q", got)
+		}
+		if got := strings.Join(strings.Fields(lines[1]), " "); got != tok+" mcp browser acme thesis u42 pod-a HELD 0s 0s 2m0s user,tenant,global" {
+			t.Errorf("row %q", got)
+		}
+		if strings.Contains(out, "upstream-secret") {
+			t.Error("the payload is shown")
+		}
+		code, out, _ = b.run("list", "-o", "json")
+		var page desk.HolderPage
+		if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != 2 {
+			t.Errorf("%d %v %s", code, err, out)
+		}
+		for _, filter := range [][]string{{"--tenant", "x"}, {"--project", "x"}, {"--user", "x"}, {"--resource", "x"}, {"--pod", "x"}, {"--type", "x"}} {
+			if code, out, _ := b.run(append([]string{"list"}, filter...)...); code != 0 || strings.Count(out, "\n") != 1 {
+				t.Errorf("%v: %d %q", filter, code, out)
+			}
+		}
+	})
+}
+
+func TestListOfManyIsWhole(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	for i := range 2500 {
+		err := b.store.CreateHolder(t.Context(), lease.Holder{Token: lease.Token(fmt.Sprintf("%05dzzzzzzzzzzzzzzzzzzzzz", i)), Type: "mcp", Resource: "browser", Tenant: "acme", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, _ := b.run("list")
+	if code != 0 || strings.Count(out, "\n") != 2501 {
+		t.Errorf("%d, %d lines", code, strings.Count(out, "\n"))
+	}
+}
+
+func TestNamesCannotSteerTheTerminal(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: "abcdefghijklmnopqrstuvwxyz", Tenant: "acme", Project: "\x1b[2J\x1b[31mred", User: "a\tb\nc", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ := b.run("list")
+	if strings.ContainsAny(out, "\x1b") || strings.Count(out, "\n") != 2 {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestShowTellsAllButThePayload(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		tok := b.hold("acme", "thesis", "u42")
+		code, out, _ := b.run("show", tok[:6])
+		for _, want := range []string{tok, "HELD", "browser|user|acme/u42", "browser|global|*", "sessionId", "no: it outlives the pod"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%d: lacks %q: %s", code, want, out)
+			}
+		}
+		if strings.Contains(out, "upstream-secret") {
+			t.Error("the payload is shown")
+		}
+	})
+}
+
+func TestCountersShowDrift(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		b.hold("acme", "thesis", "u42")
+		if _, _, ok, err := b.store.Increment(t.Context(), "browser|tenant|acme", 50); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		code, out, errs := b.run("counters", "--tenant", "acme")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if code != 0 || len(lines) != 3 {
+			t.Fatalf("%d %s", code, out)
+		}
+		for i, want := range []string{"RESOURCE LEVEL SCOPE COUNT BOOKED CAP DRIFT UPDATED", "browser tenant acme 2 1 50 +1 ! 0s ago", "browser user acme/u42 1 1 5 0 0s ago"} {
+			if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
+				t.Errorf("line %d: %q, want %q", i, got, want)
+			}
+		}
+		if !strings.Contains(errs, "1 drifted") {
+			t.Errorf("stderr %q", errs)
+		}
+		if _, out, _ := b.run("counters", "--drifted"); strings.Count(out, "\n") != 2 {
+			t.Error(out)
+		}
+		code, out, _ = b.run("counters", "--level", "global")
+		if code != 0 || !strings.Contains(out, "*") {
+			t.Errorf("%d %s", code, out)
+		}
+		// The counter is too fresh to be corrected, and that is said.
+		code, out, errs = b.run("reconcile")
+		if code != 0 || !strings.Contains(out, "corrected 0, removed 0, left 1") || !strings.Contains(out, "browser|tenant|acme") {
+			t.Errorf("%d %q %q", code, out, errs)
+		}
+	})
+}
+
+func TestDefinitionShowsLayersAndWhatWasIgnored(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		code, out, _ := b.run("definition", "browser", "--tenant", "acme", "--project", "thesis")
+		for _, want := range []string{"levels.user  1      project  system: 2 (overridden by project)", "bundled: 3 (overridden by project)", "waitMs       10000  default"} {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("%d: lacks %q:\n%s", code, want, out)
+			}
+		}
+		if code, _, errs := b.run("definition", "typo", "--tenant", "acme", "--project", "thesis"); code != 3 || !strings.Contains(errs, "not defined") {
+			t.Errorf("%d %s", code, errs)
+		}
+		if code, _, _ := b.run("definition", "browser", "--tenant", "acme"); code != 2 {
+			t.Errorf("without a project: %d", code)
+		}
+	})
+	t.Run("without a pod it reads the documents here, and says so", func(t *testing.T) {
+		b := newDeskBench(t, "mongodb")
+		b.pod.Close()
+		b.store = storetest.NewMemory(nil) // no other pod is registered
+		code, out, errs := b.run("definition", "browser", "--tenant", "acme", "--project", "thesis")
+		if code != 0 || !strings.Contains(out, "levels.user") || !strings.Contains(errs, "no pod answers") {
+			t.Errorf("%d %q %q", code, out, errs)
+		}
+	})
+}
+
+func TestRevokeAsksActsAndRunsTheHandler(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		tok := b.hold("acme", "thesis", "u42")
+		if code, _, errs := b.run("revoke", tok); code != 2 || !strings.Contains(errs, "--yes") {
+			t.Errorf("without a terminal: %d %s", code, errs)
+		}
+		b.terminal = true
+		for _, no := range []string{"", "n\n", "nonsense\n"} {
+			b.stdin = no
+			if code, _, errs := b.run("revoke", tok); code != 1 || !strings.Contains(errs, "acme/thesis, user u42") || !strings.Contains(errs, "nothing was done") {
+				t.Errorf("%q: %d %s", no, code, errs)
+			}
+		}
+		b.stdin = "y\n"
+		code, out, errs := b.run("revoke", tok)
+		if code != 0 || !strings.Contains(out, "revoked "+tok) {
+			t.Fatalf("%d %q %q", code, out, errs)
+		}
+		if got := <-b.handled; got.Short() != tok {
+			t.Errorf("the handler ran for %s", got)
+		}
+		if code, _, errs := b.run("revoke", tok, "--yes"); code != 3 || !strings.Contains(errs, "ended already (revoke") {
+			t.Errorf("twice: %d %s", code, errs)
+		}
+		code, out, _ = b.run("list", "--revoked")
+		row := strings.Join(strings.Fields(out), " ")
+		if code != 0 || !strings.Contains(row, "REASON BY REVOKED HANDLER") || !strings.Contains(row, "revoke operator internal token 0s ago") {
+			t.Errorf("%d %s", code, out)
+		}
+	})
+}
+
+func TestARevocationIsFeltByTheHolderThatCalls(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	l, err := b.engine.Acquire(t.Context(), lease.Request{Type: "mcp", Tenant: "acme", Definition: &definition.Definition{Name: "x", Resource: "x", TTL: time.Minute,
+		Caps: map[definition.Level]definition.Cap{definition.Tenant: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error)
+	go func() {
+		for {
+			if err := l.Check(t.Context()); err != nil {
+				lost <- err
+				return
+			}
+		}
+	}()
+	if code, _, errs := b.run("revoke", l.Ref().Token.Short(), "--yes"); code != 0 {
+		t.Fatal(errs)
+	}
+	var gone *lease.LostError
+	if err := <-lost; !errors.As(err, &gone) || gone.Reason != lease.ReasonRevoke {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestForceNeedsNoPodAndSaysWhatItMeans(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	tok := b.hold("acme", "thesis", "u42")
+	b.hold("acme", "thesis", "u43")
+	b.pod.Close()
+	if err := b.engine.Stop(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := b.run("revoke", tok, "--yes"); code != 4 || !strings.Contains(errs, "no pod answers") {
+		t.Errorf("without --force: %d %s", code, errs)
+	}
+	code, out, errs := b.run("revoke", tok, "--yes", "--force")
+	if code != 0 || !strings.Contains(out, "no handler has run") || len(b.handled) != 0 {
+		t.Fatalf("%d %q %q", code, out, errs)
+	}
+	_, counters, _ := b.run("counters", "--level", "user")
+	if strings.Contains(counters, "u42 1") {
+		t.Errorf("the slot is not back:\n%s", counters)
+	}
+	_, out, _ = b.run("list", "--revoked")
+	if !strings.Contains(out, "waiting") {
+		t.Errorf("the mark does not say that its handler has not run:\n%s", out)
+	}
+	code, out, _ = b.run("revoke-pod", "pod-a", "--yes", "--force", "-o", "json")
+	var done struct {
+		Forced bool
+		Note   string
+		Result desk.PodRevoked
+	}
+	if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || !done.Forced || done.Result.Revoked != 1 || done.Note == "" {
+		t.Errorf("%d %v %s", code, err, out)
+	}
+	events, err := b.store.Events(t.Context(), "", 10)
+	if err != nil || len(events) < 2 || events[0].Kind != "forced" || !strings.HasPrefix(events[0].By, "operator ") {
+		t.Errorf("%v %+v", err, events)
+	}
+}
+
+func TestForceOnTheEmbeddedStoreIsRefusedWhileAPodRuns(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	tok := b.hold("acme", "thesis", "u42")
+	if code, _, errs := b.run("revoke", tok, "--yes", "--force"); code != 4 || !strings.Contains(errs, "another process has it open") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
+
+func TestRevokePodAndSweep(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		b.hold("acme", "thesis", "u42")
+		b.hold("acme", "thesis", "u43")
+		if code, _, errs := b.run("revoke-pod", "pod-nobody", "--yes"); code != 3 || !strings.Contains(errs, "no pod") {
+			t.Errorf("unknown pod: %d %s", code, errs)
+		}
+		b.terminal, b.stdin = true, "yes\n"
+		code, out, errs := b.run("revoke-pod", "pod-a")
+		if code != 0 || !strings.Contains(out, "revoked 2 leases") || !strings.Contains(errs, "(2 now)") {
+			t.Errorf("%d %q %q", code, out, errs)
+		}
+		<-b.handled
+		<-b.handled
+		code, out, errs = b.run("sweep", "-o", "json")
+		var s lease.Swept
+		if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
+			t.Errorf("%d %v %s %s", code, err, out, errs)
+		}
+	})
+}
+
+func TestAnotherPodIsAskedWhereTheOwnIsDown(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	tok := b.hold("acme", "thesis", "u42")
+	b.conf.Pod.Endpoint = closedPort(t)
+	if code, out, errs := b.run("revoke", tok, "--yes"); code != 0 {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestEndpointAndTokenFileNeedNoConfiguration(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	tok := b.hold("acme", "thesis", "u42")
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(internalSecret + "\n")
+	at := []string{"--config", "nowhere.yaml", "--endpoint", b.pod.URL, "--token-file", file}
+	if code, out, errs := b.run(append([]string{"list"}, at...)...); code != 0 || !strings.Contains(out, tok) {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if code, _, errs := b.run(append([]string{"revoke", tok, "--force", "--yes"}, at...)...); code != 2 || !strings.Contains(errs, "no store") {
+		t.Errorf("--force with --endpoint: %d %s", code, errs)
+	}
+	write("wrong")
+	if code, _, errs := b.run(append([]string{"list"}, at...)...); code != 1 || !strings.Contains(errs, "refuses") || strings.Contains(errs, "wrong\n") {
+		t.Errorf("a wrong token: %d %s", code, errs)
+	}
+	write("")
+	if code, _, errs := b.run(append([]string{"list"}, at...)...); code != 1 || !strings.Contains(errs, "one line") {
+		t.Errorf("an empty token: %d %s", code, errs)
+	}
+	b.pod.Close()
+	write(internalSecret)
+	if code, _, errs := b.run(append([]string{"list"}, at...)...); code != 4 || strings.Contains(errs, internalSecret) {
+		t.Errorf("no pod: %d %s", code, errs)
+	}
+}
+
+func TestSomethingElseAtTheEndpointIsSaid(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "counters") {
+			http.Redirect(w, r, "http://127.0.0.1:1/steal", http.StatusFound)
+			return
+		}
+		_, _ = w.Write([]byte("<html>hello"))
+	}))
+	defer other.Close()
+	b.conf.Pod.Endpoint = strings.TrimPrefix(other.URL, "http://")
+	for _, command := range []string{"list", "counters"} {
+		if code, _, errs := b.run(command); code != 4 || !strings.Contains(errs, "not") {
+			t.Errorf("%s: %d %s", command, code, errs)
+		}
+	}
+}
+
+func TestWrongUsageIsExitCode2(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	for _, args := range [][]string{{}, {"nonsense"}, {"list", "extra"}, {"list", "--nonsense"}, {"list", "-o", "yaml"}, {"list", "--tenant", ""}, {"show"}, {"show", "a", "b"},
+		{"show", ""}, {"show", "ab"}, {"revoke"}, {"revoke-pod"}, {"definition"}, {"list", "--endpoint", "http://127.0.0.1:1"}, {"list", "--timeout", "0s"}, {"counters", "--level", "planet"}} {
+		if code, out, errs := b.run(args...); code != 2 {
+			t.Errorf("%q: %d %q %q", args, code, out, errs)
+		}
+	}
+	if code, _, errs := b.run("show", "unknown-token"); code != 3 || !strings.Contains(errs, "begins with") {
+		t.Errorf("%d %s", code, errs)
+	}
+	if code, _, _ := b.run("list", "--config", "missing.yaml"); code != 1 {
+		t.Errorf("a missing gateway.yaml: %d", code)
+	}
+}
+
+func TestThePodThatIsDownIsExitCode4(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	b.pod.Close()
+	for _, args := range [][]string{{"list"}, {"show", "abcdef"}, {"counters"}, {"sweep"}, {"reconcile"}, {"revoke", "abcdef", "--yes"}, {"revoke-pod", "p", "--yes"}} {
+		if code, _, errs := b.run(args...); code != 4 || !strings.Contains(errs, "no pod answers") {
+			t.Errorf("%v: %d %s", args, code, errs)
+		}
+	}
+	b.conf.Internal.Tokens = nil
+	b.conf.Store.Path = filepath.Join(t.TempDir(), "leases.db")
+	if code, _, errs := b.run("list"); code != 4 || !strings.Contains(errs, "internal token") {
+		t.Errorf("no token: %d %s", code, errs)
+	}
+}
+
+func TestHelpExplainsWithAnExample(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	root := newLeaseCommand(leaseDeps{})
+	for _, c := range append(root.Commands(), root) {
+		if c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		if c.Example == "" || len(c.Long) < 60 || c.Short == "" {
+			t.Errorf("%s has no help", c.Name())
+		}
+	}
+	code, out, _ := b.run("revoke", "--help")
+	if code != 0 || !strings.Contains(out, "No handler runs then") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestCompletionOffersWhatThereIs(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		tok := b.hold("acme", "thesis", "u42")
+		root := &cobra.Command{Use: "mcp-lease-gateway"}
+		deps := leaseDeps{config: func(string) (*config.Gateway, error) { return b.conf, nil }, token: internalToken,
+			store: func(context.Context, *config.Gateway) (lease.Store, error) { return unclosed{b.store}, nil }}
+		root.AddCommand(newLeaseCommand(deps))
+		for line, want := range map[string]string{"lease revoke ": tok + "\tmcp browser of acme/thesis/u42", "lease list --tenant ": "acme", "lease list --user ": "u42", "lease list --output ": "json"} {
+			var out bytes.Buffer
+			root.SetOut(&out)
+			root.SetErr(io.Discard)
+			root.SetArgs(append([]string{"__complete"}, strings.Split(line, " ")...))
+			if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), want) {
+				t.Errorf("%q: %v %q", line, err, out.String())
+			}
+		}
+	})
+}
