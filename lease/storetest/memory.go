@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ type Memory struct {
 	events   []lease.Event
 	records  map[[2]string]record
 	single   bool
+	closed   bool
 }
 
 type record struct {
@@ -61,6 +63,10 @@ func (s *Memory) lock(ctx context.Context) (func(), error) {
 		return nil, err
 	}
 	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errors.New("the store in memory is closed")
+	}
 	return s.mu.Unlock, nil
 }
 
@@ -80,7 +86,14 @@ func cloned(h lease.Holder) lease.Holder {
 }
 
 // Ping implements lease.Store.
-func (s *Memory) Ping(ctx context.Context) error { return ctx.Err() }
+func (s *Memory) Ping(ctx context.Context) error {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	unlock()
+	return nil
+}
 
 // SinglePod implements lease.Store.
 func (s *Memory) SinglePod() bool {
@@ -90,7 +103,12 @@ func (s *Memory) SinglePod() bool {
 }
 
 // Close implements lease.Store.
-func (s *Memory) Close(context.Context) error { return nil }
+func (s *Memory) Close(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
 
 // CreateHolder implements lease.HolderStore.
 func (s *Memory) CreateHolder(ctx context.Context, h lease.Holder) error {
