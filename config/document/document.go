@@ -1,11 +1,17 @@
 // Package document finds config texts at (tenant, project, path) and the layers
-// that a scope sees: bundled, system, tenant, project. It knows nothing of what
-// the texts mean.
+// that a scope sees: bundled, system, tenant, project. It tells of changes and
+// keeps what others make of the texts until they change. It knows nothing of
+// what the texts mean.
 package document
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 )
 
 // The scopes that carry defaults.
@@ -19,6 +25,30 @@ const MaxSize = 64 << 10
 
 // Key says where a document stands.
 type Key struct{ Tenant, Project, Path string }
+
+var segmentForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+
+// Validate refuses keys that could lead anywhere else than below their scope:
+// they become folder and file names.
+func (k Key) Validate() error {
+	if !principal.ValidName(k.Tenant) || !principal.ValidName(k.Project) {
+		return fmt.Errorf("document: %q/%q is not a tenant and project", k.Tenant, k.Project)
+	}
+	if !validPath(k.Path) {
+		return fmt.Errorf("document: %q is not a path", k.Path)
+	}
+	return nil
+}
+
+func validPath(path string) bool {
+	parts := strings.Split(path, "/")
+	for _, part := range parts {
+		if !segmentForm.MatchString(part) || strings.Contains(part, "..") {
+			return false
+		}
+	}
+	return len(parts) <= maxDepth
+}
 
 // Layer is where in the cascade a document was found.
 type Layer string
@@ -60,3 +90,21 @@ type Found struct {
 // Change is one changed document; a Key without a Path means that anything may
 // have changed.
 type Change struct{ Key Key }
+
+// reaches reports whether the change can concern what a scope sees at path:
+// a system document is seen by everybody, a tenant's by all its projects.
+func (c Change) reaches(tenant, project, path string) bool {
+	if c.Key.Path == "" {
+		return true
+	}
+	if c.Key.Path != path {
+		return false
+	}
+	switch {
+	case c.Key.Tenant == SystemTenant && c.Key.Project == TenantProject:
+		return true
+	case c.Key.Tenant != tenant:
+		return false
+	}
+	return c.Key.Project == TenantProject || c.Key.Project == project
+}

@@ -1,20 +1,24 @@
 // Package server resolves server documents, _vance/server-tools/<server>.yaml,
-// by their cascade: the first match as a whole (spec §7, mcp_server tools).
+// by their cascade: the first match as a whole (spec §7, mcp_server tools). It
+// knows nothing of MCP and opens no connection.
 package server
 
 import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 )
 
 // Document is a checked server document. Secrets in it are still references:
-// Auth is asked for each use, so that a rotated secret counts at once.
+// Resolver.Auth and ResolvedEnv are asked for each use, so that a rotated secret
+// counts at once.
 type Document struct {
 	Name        string
 	Layer       document.Layer
@@ -24,8 +28,8 @@ type Document struct {
 	URL         *url.URL
 	Command     []string
 	Cwd         string
-	Env         map[string]string
-	Auth        config.Auth // with {{secret:…}} unresolved; use Resolver.Auth
+	Env         map[string]string // with {{secret:…}} unresolved; use ResolvedEnv
+	Auth        config.Auth       // with {{secret:…}} unresolved; use Resolver.Auth
 	Timeout     time.Duration
 	InitTimeout time.Duration
 	MaxCall     time.Duration
@@ -34,6 +38,8 @@ type Document struct {
 	Inline      *definition.Definition // inline definition
 	Modern      string                 // fence | "" (pass through where there are no caps)
 	Untrusted   bool                   // tenant's or project's: every address obeys egress
+
+	secrets *Secrets
 }
 
 // Why there is no document. Unknown and disabled are one 404 for a client.
@@ -62,6 +68,16 @@ func (e *InvalidError) Error() string {
 
 func (e *InvalidError) Unwrap() error { return e.Err }
 
+// Client is the sentence that a client may read: which layer and field, never
+// the text.
+func (e *InvalidError) Client() string {
+	s := "the definition of the server " + e.Server + " is not valid"
+	if e.Field != "" {
+		s += ": " + e.Field
+	}
+	return s + " in the " + string(e.Layer) + " layer"
+}
+
 // Resolver resolves server documents and their secrets for a scope.
 type Resolver interface {
 	// Resolve returns the cached document: ErrUnknown, ErrDisabled, an
@@ -71,3 +87,113 @@ type Resolver interface {
 	// for one use.
 	Auth(ctx context.Context, d *Document) (config.Auth, error)
 }
+
+// ResolvedEnv returns d's environment with its secrets resolved now.
+func (d *Document) ResolvedEnv() (map[string]string, error) {
+	out := make(map[string]string, len(d.Env))
+	for name, value := range d.Env {
+		text, err := d.secrets.expand(d, value)
+		if err != nil {
+			return nil, d.invalid("parameters.env."+name, err)
+		}
+		out[name] = text
+	}
+	return out, nil
+}
+
+func (d *Document) invalid(field string, err error) *InvalidError {
+	return &InvalidError{Server: d.Name, Layer: d.Layer, Where: "the " + string(d.Layer) + " document", Field: field, What: err.Error()}
+}
+
+// ValidName reports whether s may be a server's name, which is a file's name.
+func ValidName(s string) bool { return nameForm.MatchString(s) && !strings.Contains(s, "..") }
+
+// PathOf is where the documents of a server stand.
+func PathOf(name string) string { return pathPrefix + name + ".yaml" }
+
+// NameOf is the server whose documents stand at a path.
+func NameOf(path string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(path, pathPrefix)
+	if !ok {
+		return "", false
+	}
+	name, ok = strings.CutSuffix(rest, ".yaml")
+	return name, ok && ValidName(name)
+}
+
+const pathPrefix = "_vance/server-tools/"
+
+// Cascaded resolves servers through a document cascade.
+type Cascaded struct {
+	docs    *document.Cascade
+	secrets *Secrets
+	lim     definition.Limits
+	vars    *strictyaml.Variables
+	cache   *document.Cache[*Document]
+}
+
+// NewCascaded makes a resolver whose cache follows the changes that docs tells
+// of. Vars is what ${…} means in system and bundled documents.
+func NewCascaded(docs *document.Cascade, secrets *Secrets, lim definition.Limits, vars *strictyaml.Variables) *Cascaded {
+	c := &Cascaded{docs: docs, secrets: secrets, lim: lim, vars: vars}
+	c.cache = document.NewCache(docs, c.load)
+	return c
+}
+
+// Resolve returns the document that a scope sees under a server's name.
+func (c *Cascaded) Resolve(ctx context.Context, tenant, project, server string) (*Document, error) {
+	if !ValidName(server) {
+		return nil, ErrUnknown
+	}
+	return c.cache.Get(ctx, tenant, project, PathOf(server))
+}
+
+func (c *Cascaded) load(ctx context.Context, tenant, project, path string) (*Document, error) {
+	name, _ := NameOf(path) // Resolve made the path
+	f, err := c.docs.First(ctx, tenant, project, path)
+	if errors.Is(err, document.ErrNotFound) {
+		return nil, ErrUnknown
+	}
+	if errors.Is(err, document.ErrTooLong) {
+		var re *document.ReadError
+		errors.As(err, &re)
+		return nil, &InvalidError{Server: name, Layer: re.Layer, Where: re.Name, What: re.Err.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	checked := Check(name, tenant, project, f, c.lim, c.vars)
+	switch {
+	case len(checked.Problems) > 0:
+		p := checked.Problems[0]
+		return nil, &InvalidError{Server: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What}
+	case checked.Disabled:
+		return nil, ErrDisabled
+	}
+	checked.Document.secrets = c.secrets
+	return checked.Document, nil
+}
+
+// Auth returns d's auth with its secrets resolved now.
+func (c *Cascaded) Auth(_ context.Context, d *Document) (config.Auth, error) {
+	a := d.Auth
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{
+		{"token", &a.Token}, {"user", &a.User}, {"password", &a.Password}, {"value", &a.Value},
+		{"clientID", &a.ClientID}, {"clientSecret", &a.ClientSecret},
+	} {
+		text, err := c.secrets.expand(d, *f.value)
+		if err != nil {
+			return config.Auth{}, d.invalid("parameters.auth."+f.name, err)
+		}
+		*f.value = text
+	}
+	for _, wrong := range a.Check() { // a secret can be empty or hold a line break
+		return config.Auth{}, d.invalid("parameters.auth."+wrong.Key, errors.New(wrong.What))
+	}
+	return a, nil
+}
+
+var _ Resolver = (*Cascaded)(nil)

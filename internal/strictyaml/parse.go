@@ -42,6 +42,9 @@ func (d *Document) Complain(key, format string, args ...any) {
 	d.add(d.Line(key), key, fmt.Sprintf(format, args...))
 }
 
+// ComplainAt adds a problem at a line, for what was not decoded.
+func (d *Document) ComplainAt(line int, key, what string) { d.add(line, key, what) }
+
 // Warn adds a warning at a key.
 func (d *Document) Warn(key, format string, args ...any) {
 	d.warnings = append(d.warnings, Problem{File: d.File, Line: d.Line(key), Key: key, What: fmt.Sprintf(format, args...)})

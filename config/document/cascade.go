@@ -1,0 +1,230 @@
+package document
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Cascade reads the layers of a scope from its sources and tells subscribers of
+// changes. It is safe for concurrent use.
+type Cascade struct {
+	sources []Source
+
+	mu          sync.Mutex
+	subscribers map[int]func(Change)
+	next        int
+}
+
+// NewCascade reads from sources, of which an earlier one wins over a later one.
+// The bundled layer comes with it.
+func NewCascade(sources ...Source) *Cascade {
+	return &Cascade{sources: sources, subscribers: map[int]func(Change){}}
+}
+
+// scope is where a layer's documents stand.
+type scope struct {
+	layer           Layer
+	tenant, project string
+}
+
+// scopes are the layers of a tenant and project, least specific first, each
+// place once: the system tenant's defaults are the system layer and nothing
+// else.
+func scopes(tenant, project string) []scope {
+	out := []scope{{System, SystemTenant, TenantProject}}
+	if tenant != SystemTenant {
+		out = append(out, scope{Tenant, tenant, TenantProject})
+	}
+	if project != TenantProject {
+		out = append(out, scope{Project, tenant, project})
+	}
+	return out
+}
+
+// Layers returns the documents at path that a scope sees, least specific first;
+// layers without one are left out. An error means that a layer could not be
+// read, and then nothing is known of the others either: the missing one might
+// hold what protects a resource.
+func (c *Cascade) Layers(ctx context.Context, tenant, project, path string) ([]Found, error) {
+	if err := (Key{tenant, project, path}).Validate(); err != nil {
+		return nil, err
+	}
+	var out []Found
+	if f, err := read(ctx, bundled{}, Bundled, Key{Path: path}); err == nil {
+		out = append(out, f)
+	} else if !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	for _, s := range scopes(tenant, project) {
+		f, err := c.read(ctx, s.layer, Key{s.tenant, s.project, path})
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// First returns the most specific document at path that a scope sees, or
+// ErrNotFound. A layer that cannot be read is an error, and not passed over.
+func (c *Cascade) First(ctx context.Context, tenant, project, path string) (Found, error) {
+	if err := (Key{tenant, project, path}).Validate(); err != nil {
+		return Found{}, err
+	}
+	for _, s := range slices.Backward(scopes(tenant, project)) {
+		f, err := c.read(ctx, s.layer, Key{s.tenant, s.project, path})
+		if !errors.Is(err, ErrNotFound) {
+			return f, err
+		}
+	}
+	return read(ctx, bundled{}, Bundled, Key{Path: path})
+}
+
+func (c *Cascade) read(ctx context.Context, layer Layer, key Key) (Found, error) {
+	for _, s := range c.sources {
+		f, err := read(ctx, s, layer, key)
+		if !errors.Is(err, ErrNotFound) {
+			return f, err
+		}
+	}
+	return Found{}, ErrNotFound
+}
+
+func read(ctx context.Context, s Source, layer Layer, key Key) (Found, error) {
+	text, err := s.Read(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return Found{}, ErrNotFound
+	}
+	if err == nil && len(text) > MaxSize {
+		err = ErrTooLong
+	}
+	if err != nil {
+		return Found{}, &ReadError{Layer: layer, Name: s.Name(key), Err: err}
+	}
+	return Found{Layer: layer, Key: key, Name: s.Name(key), Text: text}, nil
+}
+
+// ErrTooLong says that a document is longer than MaxSize.
+var ErrTooLong = fmt.Errorf("the document is longer than %d KiB", MaxSize>>10)
+
+// ReadError says that a layer could not be read.
+type ReadError struct {
+	Layer Layer
+	Name  string
+	Err   error
+}
+
+func (e *ReadError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// All returns every document of every source and the bundled ones, the text of
+// an unreadable one empty and its error joined, for `check` and for names that
+// metrics may show.
+func (c *Cascade) All(ctx context.Context) ([]Found, error) {
+	var out []Found
+	var failed []error
+	add := func(s Source, layer func(Key) Layer) {
+		keys, err := s.List(ctx)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		for _, key := range keys {
+			if slices.ContainsFunc(out, func(f Found) bool { return f.Key == key && f.Layer == layer(key) }) {
+				continue // an earlier source wins
+			}
+			f, err := read(ctx, s, layer(key), key)
+			if errors.Is(err, ErrNotFound) {
+				continue // gone in between
+			}
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			out = append(out, f)
+		}
+	}
+	for _, s := range c.sources {
+		add(s, layerOf)
+	}
+	add(bundled{}, func(Key) Layer { return Bundled })
+	return out, errors.Join(failed...)
+}
+
+func layerOf(key Key) Layer {
+	switch {
+	case key.Project != TenantProject:
+		return Project
+	case key.Tenant == SystemTenant:
+		return System
+	}
+	return Tenant
+}
+
+// Subscribe calls f for every change until cancel is called. F must not block.
+func (c *Cascade) Subscribe(f func(Change)) (cancel func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.next
+	c.next++
+	c.subscribers[id] = f
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.subscribers, id)
+	}
+}
+
+// Changed tells every subscriber, and returns when each has been told: whoever
+// asks after that sees the new text.
+func (c *Cascade) Changed(changes ...Change) {
+	c.mu.Lock()
+	var fs []func(Change)
+	for _, f := range c.subscribers {
+		fs = append(fs, f)
+	}
+	c.mu.Unlock()
+	for _, ch := range changes {
+		for _, f := range fs {
+			f(ch)
+		}
+	}
+}
+
+// Event is one entry of POST /internal/document/changed.
+type Event struct {
+	Op        string `json:"op"` // UPSERT | DELETE
+	TenantID  string `json:"tenantId"`
+	ProjectID string `json:"projectId"`
+	Path      string `json:"path"`
+}
+
+// MaxEvents is the largest number of events in one call.
+const MaxEvents = 1000
+
+// InvalidateEvents tells of changes that another system made. One that is not
+// well formed refuses them all.
+func (c *Cascade) InvalidateEvents(events []Event) error {
+	if len(events) > MaxEvents {
+		return fmt.Errorf("at most %d events are taken in one call", MaxEvents)
+	}
+	changes := make([]Change, 0, len(events))
+	for i, e := range events {
+		if e.Op != "UPSERT" && e.Op != "DELETE" {
+			return fmt.Errorf("events[%d].op: UPSERT or DELETE is wanted", i)
+		}
+		key := Key{e.TenantID, e.ProjectID, e.Path}
+		if err := key.Validate(); err != nil {
+			return fmt.Errorf("events[%d]: %w", i, err)
+		}
+		changes = append(changes, Change{key})
+	}
+	c.Changed(changes...)
+	return nil
+}
