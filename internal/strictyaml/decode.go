@@ -301,7 +301,7 @@ func wants(rv reflect.Value, tag reflect.StructTag) string {
 }
 
 var (
-	wholeForm = regexp.MustCompile(`^-?[0-9]{1,18}$`)
+	wholeForm = regexp.MustCompile(`^(0|-?[1-9][0-9]{0,17})$`) // 010 is 8 to some readers
 	sizeForm  = regexp.MustCompile(`^([0-9]{1,12})(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?$`)
 	units     = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 		"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
