@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/gateway"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+	"github.com/vancetope/mcp-lease-gateway/gateway/insights"
+	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
+	"github.com/vancetope/mcp-lease-gateway/internal/seal"
+	"github.com/vancetope/mcp-lease-gateway/internal/telemetry"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session"
+	"github.com/vancetope/mcp-lease-gateway/texproxy"
+)
+
+// How long a stop may take: calls under way end, then sessions are closed and
+// leases given back. Together they stay below the 30 s that Kubernetes gives.
+const (
+	drainTime = 15 * time.Second
+	closeTime = 10 * time.Second
+)
+
+// pod is one gateway process with all its parts.
+type pod struct {
+	conf     *config.Gateway
+	load     func() (*config.Gateway, error)
+	log      *slog.Logger
+	id       lease.PodID
+	store    lease.Store
+	docs     *documents
+	metrics  *telemetry.Metrics
+	live     *gateway.Live
+	engine   *lease.Manager
+	sessions *session.Proxy
+	tex      *texproxy.Proxy
+	client   *peers.Client
+	server   *gateway.Server
+	told     chan []document.Change // changes that the other pods have to be told of
+}
+
+// newPod puts a pod together. Nothing of it runs yet, but its addresses and its
+// store are taken. What its parts do in the background ends with ctx. Load reads
+// gateway.yaml again, for reloads.
+func newPod(ctx context.Context, conf *config.Gateway, load func() (*config.Gateway, error), log *slog.Logger) (_ *pod, err error) {
+	p := &pod{conf: conf, load: load, id: newPodID(), told: make(chan []document.Change, 16)}
+	p.log = log.With("pod", string(p.id))
+	defer func() {
+		if err != nil {
+			p.abandon()
+		}
+	}()
+	ring, err := seal.NewRing(conf.Session.Keys...)
+	if err != nil {
+		return nil, fmt.Errorf("session.keys: %w", err)
+	}
+	certificate, err := gateway.LoadCertificate(conf.TLS, p.log)
+	if err != nil {
+		return nil, err
+	}
+	// The store first: its file is what a second process on the same folder must
+	// be told about, rather than an address in use.
+	if p.store, err = openStore(ctx, conf); err != nil {
+		return nil, err
+	}
+	if p.docs, err = openDocuments(conf, p.log); err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.metrics = telemetry.New(registry)
+
+	p.server, err = gateway.Listen(ctx, gateway.Options{Config: conf, Certificate: certificate, Gatherer: registry, Ready: p.ready, Log: p.log})
+	if err != nil {
+		return nil, err
+	}
+	state, err := p.build(ctx, conf, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.live = gateway.NewLive(state)
+	p.client = peers.NewClient(peers.ClientOptions{Token: first(conf.Internal.Tokens), Seal: ring, TLS: peerTLS(certificate)})
+	if err := p.wireEngine(); err != nil {
+		return nil, err
+	}
+	if err := p.wireProxies(ring); err != nil {
+		return nil, err
+	}
+	return p, p.wireServer(ring)
+}
+
+func (p *pod) wireEngine() (err error) {
+	p.engine, err = lease.New(lease.Options{
+		Store:           p.store,
+		Pod:             lease.Pod{ID: p.id, Endpoint: endpoint(p.conf, p.server.InternalAddr())},
+		Peers:           p.client,
+		Observer:        p.metrics,
+		Log:             p.log,
+		Heartbeat:       p.conf.Pod.Heartbeat,
+		StaleAfter:      p.conf.Pod.StaleAfter,
+		ReapInterval:    p.conf.Lease.ReapInterval,
+		ReconcileSafety: p.conf.Lease.ReconcileSafety,
+		PendingTTL:      p.conf.Lease.PendingTTL,
+		MaxWaiters:      p.conf.Limits.Waiters,
+	})
+	return err
+}
+
+func (p *pod) wireProxies(ring *seal.Ring) (err error) {
+	opt := session.Options{
+		Leases:      p.engine,
+		Servers:     p.docs.servers,
+		Definitions: p.docs.definitions,
+		Egress:      p.live.Egress,
+		Seal:        ring,
+		Observer:    p.metrics,
+		Pod:         p.id,
+		Session:     p.conf.Session,
+		Limits:      p.live.Limits,
+		Log:         p.log,
+	}
+	if !p.store.SinglePod() {
+		opt.Forwarder = p.client
+	}
+	if p.sessions, err = session.New(opt); err != nil {
+		return err
+	}
+	p.tex, err = texproxy.New(texproxy.Options{
+		Services:    p.conf.Tex,
+		Leases:      p.engine,
+		Records:     p.store,
+		Definitions: p.docs.definitions,
+		Settings:    p.docs.settings,
+		Observer:    p.metrics,
+		Pod:         p.id,
+		SpoolDir:    p.spoolDir(),
+		Limits:      p.live.Limits,
+		Log:         p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.engine.Register(session.HandlerType, p.sessions)
+	p.engine.Register(texproxy.HandlerType, p.tex)
+	return nil
+}
+
+// spoolDir is a folder of this process alone, since what is left in it is
+// deleted: beside the embedded store, whose file proves that nobody else is
+// here, and one with the pod's name elsewhere.
+func (p *pod) spoolDir() string {
+	if p.store.SinglePod() {
+		return filepath.Join(filepath.Dir(p.conf.Store.Path), "spool")
+	}
+	return filepath.Join(os.TempDir(), "mcp-lease-gateway-spool-"+string(p.id))
+}
+
+func (p *pod) wireServer(ring *seal.Ring) error {
+	d := &desk.Desk{Engine: p.engine, History: p.store, Definitions: p.docs.definitions, Happened: p.metrics.Happened}
+	current := func() *identity.Authenticator { return p.live.Load().Identity }
+	api, err := admin.New(admin.Options{Desk: d, Authority: &gateway.Authority{Tokens: p.conf.Internal.Tokens, Live: p.live}, Log: p.log})
+	if err != nil {
+		return err
+	}
+	page, err := insights.New(insights.Options{Desk: d, Identity: insights.Keys(current), Ring: ring, Origins: p.conf.Origins, Log: p.log})
+	if err != nil {
+		return err
+	}
+	p.server.Wire(func(o *gateway.Options) {
+		o.Live = p.live
+		o.MCP, o.Tex = p.sessions, p.tex
+		o.Admin, o.Tenant, o.Page = api.Internal(), api.Tenant(), page
+		o.Peers = peers.NewServer(peers.ServerOptions{
+			Self:    p.id,
+			Seal:    ring,
+			Revoked: p.engine.HandleRevoked,
+			Serve:   p.sessions.ServeForwarded,
+			Changed: p.changed,
+			MaxBody: func() int64 { return p.live.Limits().RequestBody },
+			Log:     p.log,
+		})
+	})
+	return nil
+}
+
+func (p *pod) build(ctx context.Context, c *config.Gateway, previous *gateway.State) (*gateway.State, error) {
+	return gateway.NewState(ctx, c, p.server.Loopback(), previous, p.log)
+}
+
+func (p *pod) ready() error {
+	if p.engine == nil || !p.engine.Ready() {
+		return errors.New("the pod has not been in contact with the lease store yet")
+	}
+	return nil
+}
+
+// changed takes in documents that somebody says have changed, and has the other
+// pods told where they do not know.
+func (p *pod) changed(ctx context.Context, changes []document.Change, others bool) {
+	p.docs.cascade.Changed(changes...)
+	if !others || p.store.SinglePod() {
+		return
+	}
+	select {
+	case p.told <- changes:
+	default:
+		p.log.WarnContext(ctx, "so many documents change that the other pods are not told of some; they see them when their caches expire", "changes", len(changes))
+	}
+}
+
+// tellOthers passes changes on to the living pods until ctx ends.
+func (p *pod) tellOthers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case changes := <-p.told:
+			pods, err := p.engine.LivingPods(ctx)
+			if err == nil {
+				err = p.client.Changed(ctx, pods, changes)
+			}
+			if err != nil && ctx.Err() == nil {
+				p.log.Warn("not every pod was told of changed documents; they see them when their caches expire", "err", err)
+			}
+		}
+	}
+}
+
+// run serves until stop is closed and then ends in order; closing hurry as well
+// ends without waiting for calls under way. The error is nil where the pod ended
+// as it was asked to.
+func (p *pod) run(ctx context.Context, stop, hurry <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- p.server.Serve() }()
+
+	background, backgroundCtx := errgroup.WithContext(ctx)
+	background.Go(func() error {
+		// Until the store has been reached this goes on trying, and /readyz says so.
+		return p.engine.Start(backgroundCtx)
+	})
+	background.Go(func() error { p.docs.watch(backgroundCtx); return nil })
+	background.Go(func() error { p.tellOthers(backgroundCtx); return nil })
+	background.Go(func() error {
+		(&gateway.Reloader{Path: p.conf.Path, Load: p.load, Build: p.build, Live: p.live, Outcome: p.metrics.Reloaded, Log: p.log}).Run(backgroundCtx)
+		return nil
+	})
+	p.tex.Start(backgroundCtx)
+	p.log.Info("serving", "clients", p.server.ClientAddr(), "internal", p.server.InternalAddr(), "store", p.conf.Store.Kind)
+
+	var failed error
+	select {
+	case <-stop:
+	case failed = <-served:
+		failed = fmt.Errorf("a listener has failed: %w", failed)
+	case <-backgroundCtx.Done():
+		if failed = background.Wait(); ctx.Err() != nil {
+			failed = nil // the caller has ended it
+		}
+	}
+	ended := p.shutdown(hurry)
+	cancel()
+	if err := background.Wait(); err != nil && !errors.Is(err, context.Canceled) && failed == nil {
+		failed = err
+	}
+	return errors.Join(failed, ended)
+}
+
+// shutdown gives back what the pod holds, in the order in which nobody is left
+// with half of something: no new clients, calls end, sessions close or are left
+// to the other pods, leases go back, and only then the registration says that
+// the pod is gone. Each part has a bound.
+func (p *pod) shutdown(hurry <-chan struct{}) error {
+	p.log.Info("stopping; a second signal hurries")
+	p.server.StopReady()
+	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	go func() {
+		select {
+		case <-hurry:
+			p.log.Info("hurrying: calls under way are cut off")
+			cancel()
+		case <-drain.Done():
+		}
+	}()
+	handover := p.conf.Session.OnShutdown == "handover" && !p.store.SinglePod()
+	var errs []error
+	note := func(what string, err error) {
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	note("lease engine", p.engine.Drain(drain))
+	var both errgroup.Group
+	both.Go(func() error { return p.sessions.Drain(drain, handover) })
+	both.Go(func() error { return p.tex.Drain(drain) })
+	note("sessions and compiles", both.Wait())
+
+	last, cancelLast := context.WithTimeout(context.Background(), closeTime)
+	defer cancelLast()
+	clients, cancelClients := context.WithTimeout(last, closeTime/4)
+	note("client listener", p.server.CloseClients(clients))
+	cancelClients()
+	note("lease engine", p.engine.Stop(last, handover))
+	note("internal listener", p.server.CloseInternal(last))
+	p.client.Close()
+	p.docs.close(last)
+	note("store", p.store.Close(last))
+	p.log.Info("stopped")
+	return errors.Join(errs...)
+}
+
+// abandon frees what a pod that will not run has taken.
+func (p *pod) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	if p.server != nil {
+		p.server.Abandon()
+	}
+	if p.docs != nil {
+		p.docs.close(ctx)
+	}
+	if p.store != nil {
+		_ = p.store.Close(ctx) // the error that led here says more
+	}
+}
+
+// endpoint is where other pods reach this one: a port of 0 means the one that
+// the listener was given.
+func endpoint(c *config.Gateway, bound string) string {
+	if c.Pod.Endpoint == "" || strings.HasSuffix(c.Pod.Endpoint, ":0") {
+		return bound
+	}
+	return c.Pod.Endpoint
+}
+
+func peerTLS(c *gateway.Certificate) *tls.Config {
+	if c == nil {
+		return nil
+	}
+	return peers.ClientTLS(c.Current)
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+var notInPodID = regexp.MustCompile(`[^A-Za-z0-9-]+`)
+
+// newPodID names this start of the process: never used again, so that what an
+// earlier one left behind is seen to be nobody's.
+func newPodID() lease.PodID {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "pod"
+	}
+	host = notInPodID.ReplaceAllString(host, "-")
+	return lease.PodID(fmt.Sprintf("%.63s-%x", host, randomBytes(6)))
+}
