@@ -7,6 +7,8 @@
 //	            them, ends them, delays, asks the client, fails on order
 //	stdio       MCP server over stdio that starts a process which leaves its group
 //	modern      MCP server without sessions, revision 2026-07-28
+//	tex2pdf     TeX service with jobs, real pdflatex, counts compiles
+//	texsync     TeX service that answers with the PDF, likewise
 //	lean        MCP server that costs almost nothing, for benchmarks
 //	load        load program on raw connections, for benchmarks
 //	plainproxy  httputil.ReverseProxy, what the gateway is measured against
