@@ -12,7 +12,7 @@ import (
 
 // New makes a proxy to a server's root; paths pass unchanged.
 func New(to *url.URL) http.Handler {
-	return &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport: &http.Transport{
 			MaxIdleConns:        0, // no limit
@@ -22,6 +22,14 @@ func New(to *url.URL) http.Handler {
 		},
 		BufferPool: &buffers{},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// net/http closes a request's body before it writes the answer. An upstream
+		// that answers at once is faster than the Transport's look for the body's
+		// end, which then fails and cuts the answer off. Full duplex leaves the
+		// body open.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(w, r)
+	})
 }
 
 // buffers lends the 32 KiB buffers that bodies are copied through.
