@@ -125,6 +125,7 @@ type parser struct {
 func (p *parser) all(in *file) {
 	if in.Type != "" && in.Type != "mcp_server" {
 		p.Complain("type", "only mcp_server is served here")
+		return
 	}
 	if in.Name != "" && in.Name != p.out.Name {
 		p.Warn("name", "the file's name counts: %s", p.out.Name)
