@@ -38,6 +38,19 @@ func (s *Store) update(ctx context.Context, verb string, in pick, filter, change
 	return r.MatchedCount > 0, nil
 }
 
+// deleteMany runs one delete and returns how many it took.
+func (s *Store) deleteMany(ctx context.Context, verb string, in pick, filter any) (int, error) {
+	c, err := s.collections(ctx)
+	if err != nil {
+		return 0, err
+	}
+	r, err := in(c).DeleteMany(ctx, filter)
+	if err != nil {
+		return 0, failed(verb, err)
+	}
+	return int(r.DeletedCount), nil
+}
+
 func upsert() *options.UpdateOneOptionsBuilder { return options.UpdateOne().SetUpsert(true) }
 
 // one decodes what a command found; false where that was nothing.

@@ -33,18 +33,17 @@ func (s *Store) Increment(ctx context.Context, id lease.CounterID, limit definit
 	return lease.Gen(d.Gen), d.Count, ok, err
 }
 
-// EnsureCounter implements lease.CounterStore. The filter is the id alone, which
-// servers run again when two of them collide; a collision that comes through
-// all the same means that the counter is there. A pipeline, since $currentDate
-// would also write on a counter that exists.
+// EnsureCounter implements lease.CounterStore. An existing counter does not
+// match, so the insert meets its id; that duplicate key, from a race or not,
+// says that the counter is there. A pipeline under the id alone would do on
+// MongoDB, but DocumentDB refuses $$NOW when two of those collide.
 func (s *Store) EnsureCounter(ctx context.Context, id lease.CounterID, gen lease.Gen) error {
-	keep := func(field string, first any) bson.E {
-		return bson.E{Key: field, Value: bson.D{{Key: "$ifNull", Value: bson.A{"$" + field, first}}}}
-	}
 	_, err := s.update(ctx, "ensure counter", counters,
-		bson.D{byID(id)},
-		mongo.Pipeline{{set(bson.D{keep("count", 0), keep("updatedAt", now), keep("gen", literal(string(gen)))})}},
-		upsert())
+		bson.D{byID(id), absent("gen")},
+		bson.D{
+			{Key: "$setOnInsert", Value: bson.D{{Key: "count", Value: 0}, {Key: "gen", Value: string(gen)}}},
+			touchedNow("updatedAt"),
+		}, upsert())
 	if mongo.IsDuplicateKeyError(err) {
 		return nil
 	}
@@ -142,7 +141,7 @@ func unchanged(was lease.Counter, margin time.Duration) bson.D {
 		{Key: "count", Value: was.Count},
 		{Key: "gen", Value: string(was.Gen)},
 		{Key: "updatedAt", Value: was.UpdatedAt},
-		where("$lt", "$updatedAt", ago(margin)),
+		where("$gt", age("updatedAt"), millis(margin)),
 	}
 }
 

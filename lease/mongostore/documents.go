@@ -118,14 +118,12 @@ func fromMillis(ms float64) time.Duration {
 // literal keeps a text that begins with $ from being read as an expression.
 func literal(v any) bson.D { return bson.D{{Key: "$literal", Value: v}} }
 
-// where is a condition on two expressions, such as a field and $$NOW.
+// where is a condition on two expressions, for a filter. The $cond around the
+// comparison changes nothing in its meaning: it keeps DocumentDB from looking
+// for an index that could answer the comparison, where it refuses $$NOW.
 func where(op string, a, b any) bson.E {
-	return bson.E{Key: "$expr", Value: bson.D{{Key: op, Value: bson.A{a, b}}}}
-}
-
-// ago is server time less d.
-func ago(d time.Duration) bson.D {
-	return bson.D{{Key: "$subtract", Value: bson.A{now, millis(d)}}}
+	compare := bson.D{{Key: op, Value: bson.A{a, b}}}
+	return bson.E{Key: "$expr", Value: bson.D{{Key: "$cond", Value: bson.A{compare, true, false}}}}
 }
 
 // age is the age of a date field in milliseconds by server time.
@@ -133,10 +131,10 @@ func age(field string) bson.D {
 	return bson.D{{Key: "$subtract", Value: bson.A{now, "$" + field}}}
 }
 
-// ttlEnd is when the holder's TTL ends, and grace later.
-func ttlEnd(grace time.Duration) bson.D {
+// idle matches a holder whose TTL has passed, and grace more.
+func idle(grace time.Duration) bson.E {
 	ttl := bson.D{{Key: "$multiply", Value: bson.A{"$ttlSeconds", 1000}}}
-	return bson.D{{Key: "$add", Value: bson.A{"$lastSeenAt", ttl, millis(grace)}}}
+	return where("$gt", age("lastSeenAt"), bson.D{{Key: "$add", Value: bson.A{ttl, millis(grace)}}})
 }
 
 // touchedNow sets date fields to server time.

@@ -45,7 +45,7 @@ func (s *Store) AddEvent(ctx context.Context, e lease.Event) error {
 // Events implements lease.EventStore. The TTL index runs once a minute, so the
 // hour is in the filter too.
 func (s *Store) Events(ctx context.Context, tenant string, limit int) ([]lease.Event, error) {
-	filter := bson.D{where("$gt", "$at", ago(eventAge))}
+	filter := bson.D{where("$lt", age("at"), millis(eventAge))}
 	if tenant != "" {
 		filter = append(filter, bson.E{Key: "tenantId", Value: tenant})
 	}

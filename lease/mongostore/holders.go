@@ -62,7 +62,7 @@ func pushable(t lease.Token, b lease.Booking, maxAge time.Duration) bson.D {
 	return bson.D{
 		byToken(t), inState(lease.Pending),
 		{Key: "levels.id", Value: bson.D{{Key: "$ne", Value: string(b.ID)}}},
-		where("$gt", "$createdAt", ago(maxAge)),
+		where("$lt", age("createdAt"), millis(maxAge)),
 	}
 }
 
@@ -128,7 +128,7 @@ func (s *Store) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (le
 		filter = append(filter, bson.E{Key: "pod", Value: string(m.Pod)})
 	}
 	if m.Expired { // judged by the server, at the instant of the mark
-		filter = append(filter, where("$lt", ttlEnd(m.Grace), now))
+		filter = append(filter, idle(m.Grace))
 	}
 	mark := bson.D{{Key: "reason", Value: literal(m.Reason)}, {Key: "by", Value: literal(m.By)}, {Key: "at", Value: now}}
 	handled := bson.D{{Key: "$cond", Value: bson.A{ // nothing was held
@@ -157,36 +157,13 @@ func (s *Store) MarkHandled(ctx context.Context, t lease.Token) (bool, error) {
 		bson.D{touchedNow("revoked.handledAt")})
 }
 
-// PurgeHandled implements lease.HolderStore. It takes two commands: not every
-// compatible server knows $$NOW in a delete of many. What the first has found
-// old and handled stays so.
-func (s *Store) PurgeHandled(ctx context.Context, age time.Duration) (int, error) {
-	const verb = "purge handled marks"
-	total := 0
-	for {
-		old, err := list[holderDoc](ctx, s, verb, holders,
-			bson.D{inState(lease.Revoked), {Key: "revoked.handledAt", Value: bson.D{{Key: "$exists", Value: true}}}, where("$lt", "$revoked.handledAt", ago(age))},
-			defaultLimit, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-		if err != nil || len(old) == 0 {
-			return total, err
-		}
-		tokens := make([]string, len(old))
-		for i, d := range old {
-			tokens[i] = d.Token
-		}
-		c, err := s.collections(ctx)
-		if err != nil {
-			return total, err
-		}
-		r, err := c.holders.DeleteMany(ctx, bson.D{among("_id", tokens), inState(lease.Revoked)})
-		if err != nil {
-			return total, failed(verb, err)
-		}
-		total += int(r.DeletedCount)
-		if len(old) < defaultLimit {
-			return total, nil
-		}
-	}
+// PurgeHandled implements lease.HolderStore.
+func (s *Store) PurgeHandled(ctx context.Context, old time.Duration) (int, error) {
+	return s.deleteMany(ctx, "purge handled marks", holders, bson.D{
+		inState(lease.Revoked),
+		{Key: "revoked.handledAt", Value: bson.D{{Key: "$exists", Value: true}}},
+		where("$gt", age("revoked.handledAt"), millis(old)),
+	})
 }
 
 // Holder implements lease.HolderStore.
@@ -242,7 +219,7 @@ func (s *Store) HolderPods(ctx context.Context) ([]lease.PodID, error) {
 
 // Expired implements lease.HolderStore.
 func (s *Store) Expired(ctx context.Context, resource string, grace time.Duration, limit int) ([]lease.Holder, error) {
-	filter := bson.D{living, where("$lt", ttlEnd(grace), now)}
+	filter := bson.D{living, idle(grace)}
 	if resource != "" {
 		filter = append(filter, bson.E{Key: "resource", Value: resource})
 	}

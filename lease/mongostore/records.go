@@ -2,6 +2,7 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // recordDoc is gateway_records. A TTL index removes records some time after
 // their end; reads do not wait for it.
 type recordDoc struct {
-	ID         string            `bson:"_id"`
+	ID         string            `bson:"_id,omitempty"`
 	Kind       string            `bson:"kind"`
 	Key        string            `bson:"key"`
 	Value      map[string]string `bson:"value"`
@@ -32,40 +33,42 @@ func recordID(kind, key string) bson.E {
 	return bson.E{Key: "_id", Value: strings.NewReplacer("%", "%25", "|", "%7C").Replace(kind) + "|" + key}
 }
 
-// claimAttempts bounds the repetitions of a claim that collided with another's
-// insert. A duplicate key says that nothing was written, so this repeats no
-// write whose outcome is open.
+// claimAttempts bounds how often a claim begins anew because the TTL index took
+// the record away in between.
 const claimAttempts = 3
 
-// ClaimRecord implements lease.Records.
+// ClaimRecord implements lease.Records. A record that is there takes one
+// command. A new one takes three: none, then a record that has ended long ago,
+// then again the first. So one filter and one pipeline decide who owns it, and
+// two claims that meet never depend on how the server runs a colliding upsert.
 func (s *Store) ClaimRecord(ctx context.Context, r lease.Record) (lease.Record, error) {
+	const verb = "claim record"
 	c, err := s.collections(ctx)
 	if err != nil {
 		return lease.Record{}, err
 	}
-	// One pipeline decides: a missing or ended record is replaced, a living one
-	// keeps its value; either way its TTL begins now.
-	ended := bson.D{{Key: "$lte", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$expiresAt", now}}}, now}}}
+	ended := bson.D{{Key: "$lte", Value: bson.A{"$expiresAt", now}}}
 	choose := func(field string, mine any) bson.E {
-		return bson.E{Key: field, Value: bson.D{{Key: "$cond", Value: bson.A{ended, mine, "$" + field}}}}
+		return bson.E{Key: field, Value: bson.D{{Key: "$cond", Value: bson.A{ended, literal(mine), "$" + field}}}}
 	}
 	claim := mongo.Pipeline{
-		{set(bson.D{
-			{Key: "kind", Value: literal(r.Kind)},
-			{Key: "key", Value: literal(r.Key)},
-			choose("value", literal(escapeFields(r.Value))),
-			choose("ttlSeconds", literal(seconds(r.TTL))),
-		})},
+		{set(bson.D{choose("value", escapeFields(r.Value)), choose("ttlSeconds", seconds(r.TTL))})},
 		{set(bson.D{{Key: "expiresAt", Value: bson.D{{Key: "$add", Value: bson.A{now, bson.D{{Key: "$multiply", Value: bson.A{"$ttlSeconds", 1000}}}}}}}})},
 	}
-	for attempt := 1; ; attempt++ {
-		d, _, err := one[recordDoc]("claim record", c.records.FindOneAndUpdate(ctx, bson.D{recordID(r.Kind, r.Key)}, claim,
-			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)))
-		if mongo.IsDuplicateKeyError(err) && attempt < claimAttempts {
-			continue
+	for range claimAttempts {
+		d, ok, err := one[recordDoc](verb, c.records.FindOneAndUpdate(ctx, bson.D{recordID(r.Kind, r.Key)}, claim,
+			options.FindOneAndUpdate().SetReturnDocument(options.After)))
+		if err != nil || ok {
+			return d.view(), err
 		}
-		return d.view(), err
+		_, err = s.update(ctx, verb, records,
+			bson.D{recordID(r.Kind, r.Key), absent("kind")},
+			bson.D{{Key: "$setOnInsert", Value: recordDoc{Kind: r.Kind, Key: r.Key, ExpiresAt: time.UnixMilli(0)}}}, upsert())
+		if err != nil && !mongo.IsDuplicateKeyError(err) { // a duplicate: another claim was first
+			return lease.Record{}, err
+		}
 	}
+	return lease.Record{}, failed(verb, errors.New("the record vanished each time that it was made"))
 }
 
 // LookupRecord implements lease.Records.
@@ -74,41 +77,11 @@ func (s *Store) LookupRecord(ctx context.Context, kind, key string) (lease.Recor
 	if err != nil {
 		return lease.Record{}, false, err
 	}
-	d, ok, err := one[recordDoc]("look up record", c.records.FindOne(ctx, bson.D{recordID(kind, key), where("$gt", "$expiresAt", now)}))
+	d, ok, err := one[recordDoc]("look up record", c.records.FindOne(ctx, bson.D{recordID(kind, key), where("$lt", age("expiresAt"), 0)}))
 	return d.view(), ok, err
 }
 
-// PurgeRecords implements lease.Records. It takes two commands, as PurgeHandled
-// does; the second spares a record that was claimed anew in between, whose end
-// then lies behind those that were read.
+// PurgeRecords implements lease.Records.
 func (s *Store) PurgeRecords(ctx context.Context) (int, error) {
-	const verb = "purge records"
-	total := 0
-	for {
-		old, err := list[recordDoc](ctx, s, verb, records, bson.D{where("$lte", "$expiresAt", now)}, defaultLimit,
-			options.Find().SetProjection(bson.D{{Key: "expiresAt", Value: 1}}))
-		if err != nil || len(old) == 0 {
-			return total, err
-		}
-		ids := make([]string, len(old))
-		var last time.Time
-		for i, d := range old {
-			ids[i] = d.ID
-			if d.ExpiresAt.After(last) {
-				last = d.ExpiresAt
-			}
-		}
-		c, err := s.collections(ctx)
-		if err != nil {
-			return total, err
-		}
-		r, err := c.records.DeleteMany(ctx, bson.D{among("_id", ids), {Key: "expiresAt", Value: bson.D{{Key: "$lte", Value: last}}}})
-		if err != nil {
-			return total, failed(verb, err)
-		}
-		total += int(r.DeletedCount)
-		if len(old) < defaultLimit {
-			return total, nil
-		}
-	}
+	return s.deleteMany(ctx, "purge records", records, bson.D{where("$gte", age("expiresAt"), 0)})
 }

@@ -1,0 +1,25 @@
+//go:build external
+
+package mongostore
+
+import (
+	"testing"
+
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
+	"github.com/vancetope/mcp-lease-gateway/testservers/mongo"
+)
+
+func openTest(t testing.TB) *Store {
+	t.Helper()
+	uri, name := mongo.Database(t)
+	s, err := Open(t.Context(), Options{URI: uri, Database: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestContract(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) lease.Store { return openTest(t) })
+}
