@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,8 @@ var programs = map[string]func(args []string){
 	"die":       dieProgram,
 	"gateway":   gatewayProgram,
 	"lines":     linesProgram,
+	"protected": protectedProgram,
+	"peep":      peepProgram,
 }
 
 const programMark = "stdio-test-program"
@@ -192,6 +195,10 @@ func linesProgram(args []string) {
 // gatewayProgram is a gateway that starts a program, says which processes there
 // are, and waits to be killed.
 func gatewayProgram(args []string) {
+	if err := Protect(); err != nil {
+		fmt.Println(err)
+		return
+	}
 	p, err := Start(context.Background(), Command{Args: args})
 	if err != nil {
 		fmt.Println(err)
@@ -200,6 +207,24 @@ func gatewayProgram(args []string) {
 	line, err := p.Next(context.Background())
 	fmt.Println(p.Pid(), p.guard.Process.Pid, p.home, string(line), err)
 	time.Sleep(time.Hour)
+}
+
+// protectedProgram holds a secret that others of its user must not read.
+func protectedProgram(args []string) {
+	if args[0] == "yes" {
+		if err := Protect(); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+}
+
+// peepProgram tries to read another process' environment.
+func peepProgram(args []string) {
+	b, err := os.ReadFile("/proc/" + args[0] + "/environ")
+	fmt.Println(bytes.Contains(b, []byte("SECRET=x")), os.IsPermission(err))
 }
 
 // alive reports whether the process runs; a zombie does.
@@ -610,10 +635,59 @@ func TestTheProgramIsGivenNothingOfTheGateway(t *testing.T) {
 		t.Errorf("HOME: %v %v", st, err)
 	}
 	if _, err := os.Stat("/proc/self/fd"); err == nil {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.guard.Process.Pid))
-		if err != nil || bytes.Contains(b, []byte("SESSION_KEY")) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.guard.Process.Pid)) // only root may
+		if (err != nil && !os.IsPermission(err)) || bytes.Contains(b, []byte("SESSION_KEY")) {
 			t.Errorf("the guard's environment: %q %v", b, err)
 		}
+	}
+}
+
+func TestAProtectedProcessCannotBeReadByItsUser(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has that switch")
+	}
+	// Root may read everything, so root becomes somebody else, with a copy of this
+	// binary that everybody may run.
+	args := program(t, "protected")
+	attr := &syscall.SysProcAttr{}
+	if os.Getuid() == 0 {
+		dir, err := os.MkdirTemp("", "stdio-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		exe, err := os.ReadFile(args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		args[0] = filepath.Join(dir, "program")
+		if err := errors.Join(os.WriteFile(args[0], exe, 0o755), os.Chmod(dir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		attr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	}
+	for protected, want := range map[string]string{"no": "true false", "yes": "false true"} {
+		t.Run("protected "+protected, func(t *testing.T) {
+			secret := exec.CommandContext(t.Context(), args[0], append(args[1:], protected)...)
+			secret.Env, secret.SysProcAttr = []string{"SECRET=x"}, attr
+			out, err := secret.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := secret.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = secret.Process.Kill(); _ = secret.Wait() }()
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+				t.Fatalf("%q %v", line, err)
+			}
+			peep := exec.CommandContext(t.Context(), args[0], programMark, "peep", strconv.Itoa(secret.Process.Pid))
+			peep.SysProcAttr = attr
+			got, err := peep.Output()
+			if err != nil || strings.TrimSpace(string(got)) != want {
+				t.Errorf("got %q (%v), want %q: read, refused", got, err, want)
+			}
+		})
 	}
 }
 
