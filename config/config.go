@@ -44,7 +44,7 @@ type Gateway struct {
 	Identity Identity `yaml:"identity"`
 	// TeX services, presets or described in full.
 	Tex []TexService `yaml:"tex"`
-	// Traces.
+	// Audit log and traces.
 	Telemetry Telemetry `yaml:"telemetry"`
 }
 
@@ -227,8 +227,13 @@ type Claims struct {
 	Roles    string `yaml:"roles" default:"roles"`
 }
 
-// Telemetry configures traces; off unless an endpoint is set.
+// Telemetry configures the audit log and traces. Traces are off unless an
+// endpoint is set.
 type Telemetry struct {
+	// File of the audit log, JSON lines, opened anew when it was moved away.
+	// Empty means the standard output, which carries nothing else; the log goes
+	// to standard error.
+	Audit string `yaml:"audit"`
 	// URL of an OTLP/HTTP collector, such as http://collector:4318.
 	OTLPEndpoint string `yaml:"otlpEndpoint"`
 	// Share of the traces that begin here and are kept, 0 to 1.

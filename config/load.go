@@ -50,7 +50,7 @@ func Parse(path string, text []byte, lookupEnv func(string) (string, bool)) (*Ga
 	if err := doc.Problems().Err(); err != nil {
 		return nil, err
 	}
-	for _, p := range []*string{&g.TLS.Cert, &g.TLS.Key, &g.Store.Path, &g.Documents.Dir, &g.Documents.Secrets} {
+	for _, p := range []*string{&g.TLS.Cert, &g.TLS.Key, &g.Store.Path, &g.Documents.Dir, &g.Documents.Secrets, &g.Telemetry.Audit} {
 		*p = below(dir, *p)
 	}
 	return g, nil

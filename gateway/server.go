@@ -15,6 +15,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 )
 
 // MCP serves MCP requests; *session.Proxy is one.
@@ -132,7 +133,7 @@ func (s *Server) server(h http.Handler) *http.Server {
 		conf = s.opt.Certificate.config()
 	}
 	return &http.Server{
-		Handler:           h,
+		Handler:           tracing.Handler(h),
 		TLSConfig:         conf,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,

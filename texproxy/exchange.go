@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 )
 
 var (
@@ -89,7 +91,7 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Re
 		r.Body, _ = r.GetBody()
 	}
 	s.auth(r.Header)
-	resp, err = p.transport.RoundTrip(r)
+	resp, err = tracing.RoundTrip(p.transport, r)
 	if err != nil {
 		return nil, written.Load(), err
 	}

@@ -1,5 +1,5 @@
-// Package telemetry holds the gateway's metrics and implements the observer
-// seams of lease, session and texproxy with them. Labels carry names from
+// Package telemetry holds the gateway's metrics and its audit log, and
+// implements the observer seams of lease, session and texproxy with them. Labels carry names from
 // gateway.yaml, system and bundled documents only, never a tenant, project or
 // user (spec §8).
 package telemetry
@@ -22,6 +22,7 @@ type Metrics struct {
 	reconcile      *prometheus.CounterVec
 	acquireSeconds *prometheus.HistogramVec
 	storeSeconds   *prometheus.HistogramVec
+	storeErrors    *prometheus.CounterVec
 	drift          *prometheus.GaugeVec
 	sessions       *prometheus.GaugeVec
 	requestSeconds *prometheus.HistogramVec
@@ -56,6 +57,7 @@ func New(r prometheus.Registerer) *Metrics {
 		reconcile:      counter("vance_lease_reconcile_total", "Counters put right by the reconciler.", "outcome"),
 		acquireSeconds: seconds("vance_lease_acquire_seconds", "Time of an acquire, waiting included.", "resource"),
 		storeSeconds:   seconds("vance_lease_store_seconds", "Time of one store operation.", "op"),
+		storeErrors:    counter("vance_lease_store_errors_total", "Store operations that failed.", "op"),
 		drift:          gauge("vance_lease_drift", "Count minus booked holders, summed over the counters of a resource and level.", "resource", "level"),
 		sessions:       gauge("vance_gateway_sessions", "Client sessions that this pod has opened or served and that have not ended.", "server"),
 		requestSeconds: seconds("vance_gateway_request_seconds", "Time of a client request until the end of its answer.", "server", "method"),
@@ -63,6 +65,12 @@ func New(r prometheus.Registerer) *Metrics {
 		reloads:        counter("vance_gateway_reload_total", "Configuration reloads by outcome: ok, invalid.", "outcome"),
 		events:         func(lease.Event) {},
 	}
+}
+
+// CountAudit exposes how many records the audit log has lost.
+func CountAudit(r prometheus.Registerer, a *Audit) {
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "vance_gateway_audit_lost_total",
+		Help: "Audit records that could not be written."}, func() float64 { return float64(a.Dropped()) }))
 }
 
 // OnEvent sets where lease events go besides the metrics. Call it before use.
@@ -88,9 +96,12 @@ func (m *Metrics) Reaped(reason lease.Reason) { m.reap.WithLabelValues(string(re
 // Reconciled counts a correction.
 func (m *Metrics) Reconciled(outcome string) { m.reconcile.WithLabelValues(outcome).Inc() }
 
-// StoreCalled times a store operation.
-func (m *Metrics) StoreCalled(op string, took time.Duration, _ error) {
+// StoreCalled times a store operation and counts it where it failed.
+func (m *Metrics) StoreCalled(op string, took time.Duration, err error) {
 	m.storeSeconds.WithLabelValues(op).Observe(took.Seconds())
+	if err != nil {
+		m.storeErrors.WithLabelValues(op).Inc()
+	}
 }
 
 // Drifted sets the drift of a resource and level.

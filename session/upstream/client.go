@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
+	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 )
 
 // Client sends requests to upstream servers. It follows no redirect, reads no
@@ -47,7 +48,7 @@ func transport(dial func(ctx context.Context, network, addr string) (net.Conn, e
 
 // Do sends one request. The address of an untrusted document obeys egress.
 func (c *Client) Do(req *http.Request, untrusted bool) (*http.Response, error) {
-	return c.transport(untrusted).RoundTrip(req)
+	return tracing.RoundTrip(c.transport(untrusted), req)
 }
 
 // transport returns the one to use. A changed egress policy counts for pooled
