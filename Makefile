@@ -1,13 +1,72 @@
-GO ?= go
+# make run and make test are all that a newcomer needs; see README.md.
 
-.PHONY: build quick bench
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+
+# The packages whose tests need MongoDB, Chromium, Node or TeX carry the build
+# tag external: they run in `make test`, where a missing part is a failure.
+EXTERNAL = -tags external
+TIMEOUT ?= 20m
+FUZZTIME ?= 20s
+
+.PHONY: build run test quick race lint tidy bench explore fuzz image parts clean
+
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/mcp-lease-gateway ./cmd/mcp-lease-gateway
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/mcp-lease-gateway ./cmd/mcp-lease-gateway
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/testserver-stdio ./testservers/cmd/stdio
 
+# The gateway in front of a test server: a lease at work, then it goes on serving.
+run: build
+	$(GO) run ./testservers/demo
+
+# Everything, with the race detector and every part from outside.
+test: build parts
+	./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
+
+# No part from outside: what to run while working.
 quick:
 	$(GO) vet ./...
-	$(GO) test ./...
+	$(GO) test -timeout 5m ./...
 
-# Ratios to httputil.ReverseProxy, on loopback; takes three minutes.
+race:
+	$(GO) test -race -timeout $(TIMEOUT) ./...
+
+lint:
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted by gofmt:"; echo "$$out"; exit 1; fi
+	$(GO) mod tidy -diff
+	$(GO) vet $(EXTERNAL) ./...
+	$(GO) tool -modfile=tools.mod staticcheck $(EXTERNAL) ./...
+
+tidy:
+	gofmt -w .
+	$(GO) mod tidy
+
+# Ratios to httputil.ReverseProxy on loopback, which take three minutes, and the
+# engine on both stores.
 bench: build
 	$(GO) run ./testservers/bench -gateway bin/mcp-lease-gateway $(BENCHFLAGS)
+	./.ci/with-mongo $(GO) test $(EXTERNAL) -run '^$$' -bench . -benchtime 2s ./lease/...
+
+# All schedules with up to three preemptions: minutes to hours.
+explore:
+	$(GO) test -tags explore -timeout 0 -v -run Explore ./lease/...
+
+# Every fuzz target for FUZZTIME.
+fuzz:
+	@set -e; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
+	  for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$f); do \
+	    echo "$$(dirname $$f) $$t"; \
+	    $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); \
+	  done; done
+
+image:
+	docker build --target gateway --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION) .
+	docker build --target gateway-node --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION)-node .
+
+# What the tests need from outside: Debian's packages and Node's.
+parts:
+	./.ci/parts
+
+clean:
+	rm -rf bin out testservers/node/node_modules
