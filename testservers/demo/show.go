@@ -43,19 +43,11 @@ func show(ctx context.Context, url string) error {
 	if _, err := post(ctx, url, first.session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`); err != nil {
 		return err
 	}
-	tools, err := post(ctx, url, first.session, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	call, err := post(ctx, url, first.session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"navigate","arguments":{"url":"https://example.com/"}}}`)
 	if err != nil {
 		return err
 	}
-	name, err := firstTool(tools.result)
-	if err != nil {
-		return err
-	}
-	call, err := post(ctx, url, first.session, fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":%q,"arguments":{"url":"http://example.test/","text":"hello"}}}`, name))
-	if err != nil {
-		return err
-	}
-	fmt.Printf("  POST %s  tools/call %s\n  -> %s\n", url, name, clip(string(call.result)+call.message))
+	fmt.Printf("  POST %s  tools/call navigate\n  -> %s\n", url, clip(string(call.result)+call.message))
 
 	fmt.Printf("\nIt ends its session, which gives the slot back, and the second client gets it:\n")
 	status, err := end(ctx, url, first.session)
@@ -158,14 +150,6 @@ func end(ctx context.Context, url, session string) (int, error) {
 		return 0, err
 	}
 	return resp.StatusCode, resp.Body.Close()
-}
-
-func firstTool(list json.RawMessage) (string, error) {
-	var l struct{ Tools []struct{ Name string } }
-	if err := json.Unmarshal(list, &l); err != nil || len(l.Tools) == 0 {
-		return "", fmt.Errorf("no tools in %.200s", list)
-	}
-	return l.Tools[0].Name, nil
 }
 
 func clip(s string) string {
