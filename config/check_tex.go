@@ -68,7 +68,7 @@ func (a *Auth) Check() []Wrong {
 	case "basic":
 		want("user", a.User, "auth of type basic needs its user")
 		want("password", a.Password, "auth of type basic needs its password")
-		if strings.Contains(a.User, ":") {
+		if strings.Contains(a.User, ":") && !strings.Contains(a.User, "{{") { // {{secret:name}} is looked at when it is resolved
 			out = append(out, Wrong{"user", "the user of basic auth must not hold a colon"})
 		}
 	case "apiKey":

@@ -17,6 +17,8 @@ import (
 type Gateway struct {
 	// The file that it was read from.
 	Path string `yaml:"-"`
+	// What is right and will surprise.
+	Warnings Problems `yaml:"-"`
 	// Address for clients.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080"`
 	// Certificate of both listeners.

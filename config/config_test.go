@@ -43,6 +43,7 @@ func TestParse(t *testing.T) {
 			Session:   Session{OpenWait: 4 * time.Second, Idle: 30 * time.Minute, OnShutdown: "close"},
 			Limits:    Limits{RequestBody: 32 << 20, PerPod: 10000, PerPrincipal: 1000, StdioPerTenant: 50, Waiters: 1000, Spool: 2 << 30},
 			Telemetry: Telemetry{SampleRatio: 1},
+			Warnings:  Problems{{File: "gateway.yaml", Key: "identity", What: "it names no credential, so every call is refused; add apiKeys, jwt or, on a loopback listener, anonymous"}},
 		}
 		if d := cmp.Diff(want, g); d != "" {
 			t.Error(d)

@@ -45,11 +45,14 @@ func Parse(path string, text []byte, lookupEnv func(string) (string, bool)) (*Ga
 	strictyaml.Defaults(g)
 	if doc.Root != nil {
 		strictyaml.Decode(doc, g, strictyaml.Strict)
-		(&checker{doc, g}).all()
+		c := &checker{doc, g}
+		c.all()
+		c.surprises()
 	}
 	if err := doc.Problems().Err(); err != nil {
 		return nil, err
 	}
+	g.Warnings = doc.Warnings()
 	for _, p := range []*string{&g.TLS.Cert, &g.TLS.Key, &g.Store.Path, &g.Documents.Dir, &g.Documents.Secrets, &g.Telemetry.Audit} {
 		*p = below(dir, *p)
 	}

@@ -78,7 +78,7 @@ func invalidName(name string) *Error {
 	if len(shown) > 64 || !ValidName(shown) {
 		shown = "?"
 	}
-	return &Error{Lease: shown, Unknown: true, What: nameRule}
+	return &Error{Lease: shown, Unknown: true, What: NameRule}
 }
 
 var _ Resolver = (*Cascaded)(nil)

@@ -40,7 +40,8 @@ var (
 // ValidName reports whether s may be a lease's name (spec §2).
 func ValidName(s string) bool { return nameForm.MatchString(s) }
 
-const nameRule = "a lease name begins with a letter or digit and has letters, digits, _ and - after it, at most 64"
+// NameRule says what a lease's name looks like.
+const NameRule = "a lease name begins with a letter or digit and has letters, digits, _ and - after it, at most 64"
 
 // PathOf is where the documents of a lease stand.
 func PathOf(name string) string { return pathPrefix + name + ".yaml" }
@@ -57,15 +58,30 @@ func NameOf(path string) (name string, ok bool) {
 	return name, ok && !strings.Contains(name, "/")
 }
 
-// CheckDocument returns everything that is wrong with one layer's document.
-func CheckDocument(name string, f document.Found, lim Limits, vars *strictyaml.Variables) strictyaml.Problems {
-	_, ps := parseLayer(name, f, lim, vars)
-	return ps
+// CheckDocument returns everything that is wrong with one layer's document, and
+// as warnings the fields that its layer may not set.
+func CheckDocument(name string, f document.Found, lim Limits, vars *strictyaml.Variables) (problems, warnings strictyaml.Problems) {
+	l, doc := readLayer(name, f, lim, vars)
+	for _, field := range []struct {
+		key   string
+		set   bool
+		owner owner
+	}{{"resource", l.Resource != nil, tenants}, {"levels.global", l.Global != nil, levelOwners[Global]}, {"levels.tenant", l.Tenant != nil, levelOwners[Tenant]}} {
+		if field.set && !field.owner.allows(f.Layer) {
+			doc.Warn(field.key, "a %s may not set it, so it is ignored", f.Layer)
+		}
+	}
+	return doc.Problems(), doc.Warnings()
 }
 
 // parseLayer validates a document whole, also in the fields that its layer may
 // not set: a layer that is broken anywhere was not meant as it stands (spec §2).
 func parseLayer(name string, f document.Found, lim Limits, vars *strictyaml.Variables) (layer, strictyaml.Problems) {
+	l, doc := readLayer(name, f, lim, vars)
+	return l, doc.Problems()
+}
+
+func readLayer(name string, f document.Found, lim Limits, vars *strictyaml.Variables) (layer, *strictyaml.Document) {
 	if !f.Layer.Trusted() {
 		vars = nil
 	}
@@ -86,7 +102,7 @@ func parseLayer(name string, f document.Found, lim Limits, vars *strictyaml.Vari
 		}
 		l.ceilings(doc, "", lim)
 	}
-	return l, doc.Problems()
+	return l, doc
 }
 
 func (l *layer) ceilings(doc *strictyaml.Document, prefix string, lim Limits) {
@@ -112,7 +128,7 @@ func ParseInline(doc *strictyaml.Document, node *yaml.Node, key, tenant, project
 	case l.Name == nil:
 		doc.Complain(key+".name", "an inline lease needs a name")
 	case !ValidName(*l.Name):
-		doc.Complain(key+".name", nameRule)
+		doc.Complain(key+".name", NameRule)
 	}
 	for _, shared := range []struct {
 		field string

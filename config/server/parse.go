@@ -57,6 +57,9 @@ type parameters struct {
 	Modern string `yaml:"modern"`
 }
 
+// mcpServer is the type of the documents that are served here.
+const mcpServer = "mcp_server"
+
 // The longest wait for initialize where a document names none. The first start
 // of a stdio server often installs it.
 const (
@@ -76,10 +79,16 @@ var (
 type Checked struct {
 	Document *Document // nil where there are problems or it is disabled
 	Disabled bool
+	Foreign  bool // another program's document: its type is not mcp_server
 	Problems strictyaml.Problems
 	Warnings strictyaml.Problems
 	Secrets  []Reference // in the order of the file
+
+	text *strictyaml.Document
 }
+
+// Line is where a key stands in the document, 0 where it does not.
+func (c Checked) Line(key string) int { return c.text.Line(key) }
 
 // Reference is a {{secret:name}} in a document.
 type Reference struct {
@@ -104,7 +113,8 @@ func Check(name, tenant, project string, f document.Found, lim definition.Limits
 		strictyaml.Decode(p.Document, &in, strictyaml.Lenient)
 		p.all(&in)
 	}
-	c := Checked{Problems: p.Problems(), Warnings: p.Warnings(), Secrets: p.secrets}
+	c := Checked{Problems: p.Problems(), Warnings: p.Warnings(), Secrets: p.secrets, text: p.Document}
+	c.Foreign = in.Type != "" && in.Type != mcpServer
 	switch {
 	case len(c.Problems) > 0:
 	case !in.Enabled:
@@ -123,7 +133,7 @@ type parser struct {
 }
 
 func (p *parser) all(in *file) {
-	if in.Type != "" && in.Type != "mcp_server" {
+	if in.Type != "" && in.Type != mcpServer {
 		p.Complain("type", "only mcp_server is served here")
 		return
 	}

@@ -1,0 +1,29 @@
+package config
+
+import (
+	"strings"
+	"time"
+)
+
+// clientPatience is how long MCP clients wait for initialize.
+const clientPatience = 5 * time.Second
+
+// surprises warns of what is right and somebody will wonder about.
+func (c *checker) surprises() {
+	g := c.g
+	if id := g.Identity; id.Anonymous == nil && len(id.APIKeys) == 0 && id.JWT == nil {
+		c.Warn("identity", "it names no credential, so every call is refused; add apiKeys, jwt or, on a loopback listener, anonymous")
+	}
+	if g.Session.OpenWait >= clientPatience {
+		c.Warn("session.openWait", "MCP clients give up after %s, so whoever waits longer takes a slot for nobody", clientPatience)
+	}
+	if g.Pod.StaleAfter < 2*g.Pod.Heartbeat {
+		c.Warn("pod.staleAfter", "one late heartbeat makes the pod count as dead and takes its leases; three times pod.heartbeat is usual")
+	}
+	if g.Lease.PendingTTL > g.Lease.ReconcileSafety {
+		c.Warn("lease.pendingTTL", "a holder that is not whole within half of lease.reconcileSafety (%s) never becomes so; a longer pendingTTL only keeps its slots", g.Lease.ReconcileSafety)
+	}
+	if j := g.Identity.JWT; j != nil && strings.HasPrefix(j.JWKSURL, "http://") {
+		c.Warn("identity.jwt.jwksURL", "whoever can change what comes over plain http can make tokens; use https")
+	}
+}
