@@ -69,17 +69,20 @@ func openDocuments(c *config.Gateway, log *slog.Logger) (*documents, error) {
 	return d, nil
 }
 
-// watch tells the caches of changed files until ctx ends. The collection tells
+// watch tells the caches, and note, of changed files until ctx ends. The collection tells
 // of nothing: whoever writes it posts to /internal/document/changed, and caches
 // are short.
-func (d *documents) watch(ctx context.Context) {
+func (d *documents) watch(ctx context.Context, note func(...document.Change)) {
 	if d.mongo != nil {
 		if err := d.mongo.EnsureIndex(ctx); err != nil && ctx.Err() == nil {
 			d.log.Warn("the index of the documents collection could not be made; reads may be slow", "err", err)
 		}
 	}
 	if d.dir != nil {
-		d.dir.Watch(ctx, d.log, d.cascade.Changed)
+		d.dir.Watch(ctx, d.log, func(changes ...document.Change) {
+			note(changes...)
+			d.cascade.Changed(changes...)
+		})
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/internal/telemetry"
+	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session"
 	"github.com/vancetope/mcp-lease-gateway/texproxy"
@@ -47,6 +48,8 @@ type pod struct {
 	store    lease.Store
 	docs     *documents
 	metrics  *telemetry.Metrics
+	audit    *telemetry.Audit
+	untrace  func(context.Context) error // nil while traces are off
 	live     *gateway.Live
 	engine   *lease.Manager
 	sessions *session.Proxy
@@ -86,6 +89,9 @@ func newPod(ctx context.Context, conf *config.Gateway, load func() (*config.Gate
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = telemetry.New(registry)
+	if err := p.observe(ctx, registry); err != nil {
+		return nil, err
+	}
 
 	p.server, err = gateway.Listen(ctx, gateway.Options{Config: conf, Certificate: certificate, Gatherer: registry, Ready: p.ready, Log: p.log})
 	if err != nil {
@@ -104,6 +110,33 @@ func newPod(ctx context.Context, conf *config.Gateway, load func() (*config.Gate
 		return nil, err
 	}
 	return p, p.wireServer(ring)
+}
+
+// observe opens the audit log and, where it is configured, traces.
+func (p *pod) observe(ctx context.Context, registry prometheus.Registerer) (err error) {
+	t := p.conf.Telemetry
+	if p.audit, err = telemetry.OpenAudit(t.Audit, os.Stdout, p.log); err != nil {
+		return err
+	}
+	telemetry.CountAudit(registry, p.audit)
+	p.metrics.OnEvent(p.audit.Event)
+	if t.OTLPEndpoint == "" {
+		return nil
+	}
+	p.untrace, err = tracing.Start(ctx, tracing.Options{Endpoint: t.OTLPEndpoint, Ratio: t.SampleRatio, Pod: string(p.id), Version: version, Log: p.log})
+	return err
+}
+
+// unobserve writes what is left of the audit log and the traces.
+func (p *pod) unobserve(ctx context.Context) error {
+	var errs []error
+	if p.untrace != nil {
+		errs = append(errs, p.untrace(ctx))
+	}
+	if p.audit != nil {
+		errs = append(errs, p.audit.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (p *pod) wireEngine() (err error) {
@@ -214,6 +247,7 @@ func (p *pod) ready() error {
 // changed takes in documents that somebody says have changed, and has the other
 // pods told where they do not know.
 func (p *pod) changed(ctx context.Context, changes []document.Change, others bool) {
+	p.audit.Changed(changes...)
 	p.docs.cascade.Changed(changes...)
 	if !others || p.store.SinglePod() {
 		return
@@ -257,7 +291,7 @@ func (p *pod) run(ctx context.Context, stop, hurry <-chan struct{}) error {
 		// Until the store has been reached this goes on trying, and /readyz says so.
 		return p.engine.Start(backgroundCtx)
 	})
-	background.Go(func() error { p.docs.watch(backgroundCtx); return nil })
+	background.Go(func() error { p.docs.watch(backgroundCtx, p.audit.Changed); return nil })
 	background.Go(func() error { p.tellOthers(backgroundCtx); return nil })
 	background.Go(func() error {
 		(&gateway.Reloader{Path: p.conf.Path, Load: p.load, Build: p.build, Live: p.live, Outcome: p.metrics.Reloaded, Log: p.log}).Run(backgroundCtx)
@@ -324,6 +358,7 @@ func (p *pod) shutdown(hurry <-chan struct{}) error {
 	p.client.Close()
 	p.docs.close(last)
 	note("store", p.store.Close(last))
+	note("audit log and traces", p.unobserve(last))
 	p.log.Info("stopped")
 	return errors.Join(errs...)
 }
@@ -341,6 +376,7 @@ func (p *pod) abandon() {
 	if p.store != nil {
 		_ = p.store.Close(ctx) // the error that led here says more
 	}
+	_ = p.unobserve(ctx)
 }
 
 // endpoint is where other pods reach this one: a port of 0 means the one that
