@@ -34,6 +34,7 @@ type options struct {
 	duration time.Duration
 	held     int
 	direct   bool
+	large    bool
 }
 
 func main() {
@@ -51,6 +52,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each measurement")
 	flag.DurationVar(&o.duration, "duration", 2*time.Second, "length of a round")
 	flag.IntVar(&o.held, "held", 2000, "sessions and streams held for the memory figures; 0 leaves them out")
+	flag.BoolVar(&o.large, "large", true, "measure a result of 1 MiB as well")
 	flag.BoolVar(&o.direct, "direct", false, "measure the upstream alone as well")
 	flag.Parse()
 	for s := range strings.SplitSeq(*sessions, ",") {
@@ -80,8 +82,10 @@ func run(ctx context.Context, o options) error {
 	if err := measureCalls(ctx, o, st); err != nil {
 		return err
 	}
-	if err := measureLarge(ctx, o, st); err != nil {
-		return err
+	if o.large {
+		if err := measureLarge(ctx, o, st); err != nil {
+			return err
+		}
 	}
 	if o.held == 0 {
 		return nil
