@@ -90,7 +90,12 @@ func run(ctx context.Context, o options) error {
 	if o.held == 0 {
 		return nil
 	}
-	return measureMemory(ctx, o, st)
+	fresh, err := st.another(ctx, o.gateway)
+	if err != nil {
+		return err
+	}
+	defer fresh.tearDown()
+	return measureMemory(ctx, o, fresh)
 }
 
 // runLean is the upstream's process.

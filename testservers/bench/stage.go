@@ -75,6 +75,24 @@ func setUp(ctx context.Context, gateway string) (_ *stage, err error) {
 	return st, err
 }
 
+// another starts a second gateway on a store of its own. It collects garbage
+// early, so that what its heap holds is what it needs.
+func (st *stage) another(ctx context.Context, gateway string) (*stage, error) {
+	gateway, err := filepath.Abs(gateway)
+	if err != nil {
+		return nil, err
+	}
+	next := &stage{direct: st.direct}
+	if next.dir, err = os.MkdirTemp("", "mcp-lease-gateway-bench-"); err != nil {
+		return nil, err
+	}
+	if next.lease, err = next.gateway(ctx, gateway, "GOGC=10"); err != nil {
+		next.tearDown()
+		return nil, err
+	}
+	return next, nil
+}
+
 // helper starts this program as something else and reads where it listens.
 func (st *stage) helper(name, self string, args ...string) (target, error) {
 	c := exec.Command(self, args...)
@@ -121,7 +139,7 @@ identity:
 `
 )
 
-func (st *stage) gateway(ctx context.Context, program string) (target, error) {
+func (st *stage) gateway(ctx context.Context, program string, env ...string) (target, error) {
 	listen, err := freeAddr()
 	if err != nil {
 		return target{}, err
@@ -146,7 +164,7 @@ func (st *stage) gateway(ctx context.Context, program string) (target, error) {
 		return target{}, err
 	}
 	c := exec.Command(program, "serve", "--config", "gateway.yaml")
-	c.Dir, c.Stdout, c.Stderr = st.dir, st.log, st.log
+	c.Dir, c.Stdout, c.Stderr, c.Env = st.dir, st.log, st.log, append(os.Environ(), env...)
 	if err := st.start(c); err != nil {
 		return target{}, err
 	}
