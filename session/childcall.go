@@ -184,7 +184,11 @@ func (t *turn) startChild(ctx context.Context) (*child, *refusal) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.doc.InitTimeout)
 	defer cancel()
-	proc, err := p.spawn(ctx, stdio.Command{Args: t.doc.Command, Dir: t.doc.Cwd, Env: t.doc.Env, Log: p.opt.Log.With("server", t.server)})
+	var proc process
+	env, err := t.doc.ResolvedEnv() // with the secrets of now
+	if err == nil {
+		proc, err = p.spawn(ctx, stdio.Command{Args: t.doc.Command, Dir: t.doc.Cwd, Env: env, Log: p.opt.Log.With("server", t.server)})
+	}
 	if err != nil {
 		p.table.dropChild(t.c.Tenant)
 		p.traffic.exit(false)

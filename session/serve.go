@@ -105,7 +105,7 @@ func (p *Proxy) document(ctx context.Context, c principal.Caller, name string) (
 	if !errors.As(err, &wrong) {
 		return nil, upstreamDown(name, "its document could not be read; try again in about 5 s")
 	}
-	f := upstreamDown(name, "its document is not valid: "+wrong.Field+" in the "+string(wrong.Layer)+" layer")
+	f := upstreamDown(name, wrong.Client())
 	f.data = data{Code: codeUpstream, Permanent: true}
 	return nil, f
 }

@@ -55,6 +55,7 @@ type InvalidError struct {
 	Where  string // file:line, for logs
 	Field  string
 	What   string // for logs and operators
+	Plain  bool   // What quotes nothing of the document, so a client may read it
 	Err    error
 }
 
@@ -68,14 +69,18 @@ func (e *InvalidError) Error() string {
 
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// Client is the sentence that a client may read: which layer and field, never
-// the text.
+// Client is the sentence that a client may read: which layer and field, and the
+// way out, never the text. It speaks of the server as "it".
 func (e *InvalidError) Client() string {
-	s := "the definition of the server " + e.Server + " is not valid"
+	s := "its document is not valid"
 	if e.Field != "" {
 		s += ": " + e.Field
 	}
-	return s + " in the " + string(e.Layer) + " layer"
+	s += " in the " + string(e.Layer) + " layer"
+	if e.Plain {
+		s += ": " + e.What
+	}
+	return s
 }
 
 // Resolver resolves server documents and their secrets for a scope.
@@ -166,7 +171,7 @@ func (c *Cascaded) load(ctx context.Context, tenant, project, path string) (*Doc
 	switch {
 	case len(checked.Problems) > 0:
 		p := checked.Problems[0]
-		return nil, &InvalidError{Server: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What}
+		return nil, &InvalidError{Server: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What, Plain: p.Plain}
 	case checked.Disabled:
 		return nil, ErrDisabled
 	}

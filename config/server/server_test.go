@@ -200,6 +200,14 @@ func TestInvalid(t *testing.T) {
 				if e.Field != tc.field || !strings.Contains(e.What, tc.what) || !strings.HasPrefix(e.Where, "acme/") {
 					t.Errorf("got %+v", e)
 				}
+				if tc.field == "parameters.command" && !strings.Contains(e.Client(), tc.what) {
+					t.Errorf("a client is not told the way out: %s", e.Client())
+				}
+				for _, text := range []string{"ftp", "gopher", "magic", "grpc", "kill", "long", "../", "yes please"} {
+					if strings.Contains(e.Client(), text) && strings.Contains(tc.text, text) {
+						t.Errorf("a client reads the text: %s", e.Client())
+					}
+				}
 				if strings.Contains(e.Error()+e.Client(), "hunter2") {
 					t.Errorf("a secret is told: %v", e)
 				}

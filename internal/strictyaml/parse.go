@@ -38,8 +38,10 @@ func (d *Document) Warnings() Problems {
 }
 
 // Complain adds a problem at a key that was decoded, or at its nearest parent.
+// The sentence must quote nothing of the file: those who may not read it are
+// told.
 func (d *Document) Complain(key, format string, args ...any) {
-	d.add(d.Line(key), key, fmt.Sprintf(format, args...))
+	d.problems = append(d.problems, Problem{File: d.File, Line: d.Line(key), Key: key, What: fmt.Sprintf(format, args...), Plain: true})
 }
 
 // ComplainAt adds a problem at a line, for what was not decoded.

@@ -12,6 +12,9 @@ type Problem struct {
 	Line int    // 0 where the whole file is meant
 	Key  string // such as session.keys[0]; "" where the whole file is meant
 	What string // what is wrong and what to do
+	// Plain says that What quotes nothing of the file, so that somebody may read
+	// it who may not read the file.
+	Plain bool
 }
 
 func (p Problem) Error() string {

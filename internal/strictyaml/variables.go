@@ -121,7 +121,7 @@ func (d *Document) expandNode(n *yaml.Node, vars *Variables, variables []string,
 		}
 		text, err := vars.expand(n.Value, variables)
 		if err != nil {
-			d.add(n.Line, path, err.Error())
+			d.problems = append(d.problems, Problem{File: d.File, Line: n.Line, Key: path, What: err.Error(), Plain: vars == nil})
 			d.broken[n] = true
 			return
 		}
