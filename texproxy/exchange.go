@@ -198,9 +198,11 @@ func passing(h http.Header, kept func(string) bool) http.Header {
 // its bytes. A client that has gone does not stop the reading where toEnd is
 // set, so that the upstream can finish.
 //
-// An answer that breaks off in the middle breaks off for the client too
-// (http.ErrAbortHandler): a short PDF must not look whole. ended is called
-// before that, with nil where the upstream has said everything.
+// ended is called with nil when the upstream has said everything, before the
+// client can know: whoever has its answer and asks again finds the slot free. An
+// answer that breaks off in the middle breaks off for the client too
+// (http.ErrAbortHandler), since a short PDF must not look whole; ended gets the
+// reason before that.
 func relay(w http.ResponseWriter, r *http.Request, s *service, resp *http.Response, toEnd bool, ended func(error)) {
 	defer resp.Body.Close()
 	h := w.Header()
@@ -219,9 +221,13 @@ func relay(w http.ResponseWriter, r *http.Request, s *service, resp *http.Respon
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	rc := http.NewResponseController(w)
-	gone := false
-	for {
+	gone, told := false, false
+	for read := int64(0); ; {
 		n, err := resp.Body.Read(*buf)
+		if read += int64(n); read == resp.ContentLength && !told && (err == nil || err == io.EOF) {
+			ended(nil)
+			told = true
+		}
 		if n > 0 && !gone {
 			// A client that reads nothing for this long is not one.
 			_ = rc.SetWriteDeadline(time.Now().Add(uploadSilence))
@@ -231,20 +237,26 @@ func relay(w http.ResponseWriter, r *http.Request, s *service, resp *http.Respon
 				_ = rc.Flush()
 			}
 			if gone && !toEnd {
-				ended(errGone)
+				if !told {
+					ended(errGone)
+				}
 				return
 			}
 		}
 		switch {
 		case err == io.EOF:
-			ended(nil)
+			if !told {
+				ended(nil)
+			}
 			if gone {
 				panic(http.ErrAbortHandler)
 			}
 			_ = rc.SetWriteDeadline(time.Time{})
 			return
 		case err != nil:
-			ended(err)
+			if !told {
+				ended(err)
+			}
 			panic(http.ErrAbortHandler)
 		}
 	}

@@ -300,3 +300,15 @@ func TestJobPresetsWithOtherShapes(t *testing.T) {
 		wantHeld(t, store, 0)
 	})
 }
+
+func TestASyncClientThatHasItsPDFFindsItsSlotFree(t *testing.T) {
+	p, _, _ := syncPod(t, "texd", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "200000")
+		w.Write(make([]byte, 200000))
+	}, func(_ *Options, p *pod) { p.def.Wait = 0 })
+	for i := range 20 {
+		if r := do(t, request1(t, "POST", p.url+"/render", nil)); r.status != 200 || len(r.body) != 200000 {
+			t.Fatalf("compile %d answered %d", i, r.status)
+		}
+	}
+}

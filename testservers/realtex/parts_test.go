@@ -255,7 +255,7 @@ func document(body string) map[string][]byte {
 // counted is a small document that TeX works on for a moment and that is
 // counted for a tenant and a project.
 func counted(tenant, project string) map[string][]byte {
-	d := document(`\newcount\n \loop\ifnum\n<3000000 \advance\n by 1 \repeat Hello.`)
+	d := document(`\newcount\n \loop\ifnum\n<1000000 \advance\n by 1 \repeat Hello.`)
 	d["main.tex"] = append([]byte("%!stats "+tenant+"/"+project+"\n"), d["main.tex"]...)
 	return d
 }
