@@ -3,10 +3,12 @@ package strictyaml
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -262,7 +264,7 @@ func (d *decoder) scalar(n *yaml.Node, rv reflect.Value, tag reflect.StructTag, 
 		return
 	}
 	if what := setScalar(rv, n.Value, tag); what != "" {
-		if !d.expanded[n] && tag.Get("secret") != "true" && len(n.Value) <= 40 {
+		if !d.expanded[n] && tag.Get("secret") != "true" && n.Value != "" && len(n.Value) <= 40 {
 			what = strconv.Quote(n.Value) + ": " + what
 		}
 		d.add(n.Line, path, what)
@@ -342,7 +344,12 @@ func setScalar(rv reflect.Value, text string, tag reflect.StructTag) (wrong stri
 	case rv.Type() == regexpType:
 		re, err := regexp.Compile(text)
 		if err != nil {
-			return "this is not a regular expression: " + err.Error()
+			what := "this is not a regular expression"
+			var se *syntax.Error
+			if errors.As(err, &se) {
+				what += ": " + se.Code.String() // and not the expression
+			}
+			return what
 		}
 		rv.Set(reflect.ValueOf(re))
 	case rv.Kind() == reflect.String:
