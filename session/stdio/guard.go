@@ -32,6 +32,9 @@ const (
 	// giveUp is how long a guard goes on killing. What is left then belongs to
 	// another user or hangs in the kernel.
 	giveUp = time.Minute
+
+	// killPasses is how often a tree is looked through in one go.
+	killPasses = 20
 )
 
 // order is what the gateway tells its guard, in one line of JSON. It goes through
@@ -154,7 +157,7 @@ func (t *tree) guard(signals <-chan os.Signal, orders <-chan byte, grace time.Du
 	ask := func() {
 		if state == running {
 			state = asked
-			t.signal(syscall.SIGTERM)
+			t.ask()
 			tick.Reset(grace)
 		}
 	}
@@ -162,10 +165,15 @@ func (t *tree) guard(signals <-chan os.Signal, orders <-chan byte, grace time.Du
 		if state != killed {
 			state, pause = killed, time.Millisecond
 		}
-		t.signal(syscall.SIGKILL)
+		// A tree that forks while it is killed is looked at again at once.
+		for range killPasses {
+			if t.kill() == 0 {
+				break
+			}
+			t.reap()
+		}
 		tick.Reset(pause)
-		// A tree that forks while it is killed is looked at again soon, one that
-		// cannot be killed ever more seldom.
+		// One that cannot be killed is looked at ever more seldom.
 		spent += pause
 		pause = min(2*pause, time.Second)
 	}
@@ -182,7 +190,7 @@ func (t *tree) guard(signals <-chan os.Signal, orders <-chan byte, grace time.Du
 			return 0
 		}
 		if spent > giveUp {
-			tell(report{Left: len(t.members())})
+			tell(report{Left: t.members()})
 			return 1
 		}
 		select {

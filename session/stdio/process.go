@@ -224,7 +224,7 @@ func (p *Process) Next(ctx context.Context) ([]byte, error) { return p.out.next(
 
 // Close ends the program: its standard input is closed; after 3 s the whole tree
 // gets SIGTERM, after 2 more SIGKILL. When ctx ends, SIGKILL comes at once. It
-// returns when the tree is gone, or with an error when that cannot be done. A
+// returns when the tree is gone, or with an error 5 s after SIGKILL. A
 // second Close waits for the same end. Messages that were not read are dropped.
 func (p *Process) Close(ctx context.Context) error {
 	defer p.out.close()
@@ -254,6 +254,7 @@ func (p *Process) Close(ctx context.Context) error {
 func (p *Process) kill() error {
 	p.in.close()
 	p.closeControl(true)
+	_ = p.guard.Process.Signal(syscall.SIGCONT) // should somebody have stopped it
 	t := time.NewTimer(killWait)
 	defer t.Stop()
 	select {
@@ -261,16 +262,8 @@ func (p *Process) kill() error {
 		return nil
 	case <-t.C:
 	}
-	// The guard hangs. Its end makes the kernel kill the program, and watch the
-	// rest of the group.
-	_ = p.guard.Process.Kill()
-	t.Reset(killWait)
-	select {
-	case <-p.done:
-		return nil
-	case <-t.C:
-		return fmt.Errorf("stdio: %s cannot be killed", p.name)
-	}
+	// The guard goes on trying; without it the rest of the tree would be nobody's.
+	return fmt.Errorf("stdio: %s is still not gone %s after it was killed", p.name, killWait)
 }
 
 // closeControl breaks the control pipe, with now after the word that there is no

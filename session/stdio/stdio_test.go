@@ -522,6 +522,36 @@ func TestAProgramThatEndsTakesItsTreeAlong(t *testing.T) {
 	}
 }
 
+func TestAStoppedTreeAndAStoppedGuardAreKilled(t *testing.T) {
+	p := start(t, Command{Args: program(t, "stubborn")})
+	next(t, p)
+	for _, pid := range []int{p.Pid(), p.guard.Process.Pid} {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if alive(p.Pid()) {
+		t.Fatal("still alive")
+	}
+}
+
+func TestSIGTERMToTheGuardEndsTheTree(t *testing.T) {
+	p := start(t, Command{Args: program(t, "echo")})
+	if err := syscall.Kill(p.guard.Process.Pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	waitDone(t, p)
+	var exit *ExitError
+	if !errors.As(p.Err(), &exit) || exit.Signal != "terminated" {
+		t.Fatalf("got %v", p.Err())
+	}
+}
+
 func TestAKilledGuardTakesTheProgramAlong(t *testing.T) {
 	t.Parallel()
 	p := start(t, Command{Args: program(t, "stubborn")})
@@ -844,4 +874,31 @@ func FuzzOneLine(f *testing.F) {
 			t.Fatalf("%q became %q", b, c)
 		}
 	})
+}
+
+// TestAChainOfShortLivedProcessesIsCaught is about a tree of which no member
+// lives longer than it takes to start the next, each in a session of its own.
+func TestAChainOfShortLivedProcessesIsCaught(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("no setsid here")
+	}
+	script := filepath.Join(t.TempDir(), "chain.sh")
+	if err := os.WriteFile(script, []byte("setsid sh \"$0\" &\nexit 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, Command{Args: []string{"sh", "-c", "setsid sh " + script + " & echo ready; cat"}})
+	next(t, p)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if stats, err := filepath.Glob("/proc/[0-9]*/cmdline"); err == nil {
+		for _, f := range stats {
+			if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(script)) {
+				t.Errorf("%s is left: %q", f, b)
+			}
+		}
+	}
 }

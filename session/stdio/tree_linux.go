@@ -55,58 +55,87 @@ func (t *tree) reap() (gone bool) {
 	}
 }
 
-// signal sends sig to every descendant. The process groups come first: a signal to
-// a group leaves out none that is being forked at the moment, which a walk over
-// single processes can miss.
-func (t *tree) signal(sig syscall.Signal) {
-	members := t.members()
+// ask sends SIGTERM to every process group of the tree: once to each process,
+// since a program may count.
+func (t *tree) ask() {
 	groups := map[int]bool{}
-	for _, m := range members {
-		// The program's own session keeps all of its tree out of the guard's
-		// group; before it has made that session it is still there.
+	t.walk(func(m member) {
 		if m.group != syscall.Getpgrp() && !groups[m.group] {
 			groups[m.group] = true
-			_ = syscall.Kill(-m.group, sig)
+			_ = syscall.Kill(-m.group, syscall.SIGTERM)
 		}
-	}
-	if sig == syscall.SIGTERM {
-		return // twice would look like impatience to a program that counts
-	}
-	for _, m := range members {
-		_ = syscall.Kill(m.pid, sig)
-	}
+	})
+}
+
+// kill sends SIGKILL to every descendant in the moment in which it is found: of a
+// chain of processes that each start the next and end, a member found earlier is
+// gone already. Its group goes with it, since a signal to a group leaves out
+// none that is being forked at the moment. It reports how many there were.
+func (t *tree) kill() (found int) {
+	t.walk(func(m member) {
+		found++
+		// The program's own session keeps all of its tree out of the guard's group;
+		// before it has made that session it is still there.
+		if m.group != syscall.Getpgrp() {
+			_ = syscall.Kill(-m.group, syscall.SIGKILL)
+		}
+		_ = syscall.Kill(m.pid, syscall.SIGKILL)
+	})
+	return found
 }
 
 type member struct{ pid, parent, group int }
 
-// members lists the living descendants of this process from /proc.
-func (t *tree) members() []member {
+// walkBatch is how many names of /proc are read at once: few, so that a process
+// is looked at soon after it was listed.
+const walkBatch = 16
+
+// walk calls f for every living descendant of this process that it meets in /proc,
+// where processes stand by their number: a child nearly always after its parent.
+// One that stands before it is met once its parent is gone and it is the guard's
+// own child, or when f has been called for the others and walk goes on with it.
+func (t *tree) walk(f func(member)) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return
 	}
 	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil
+	mine := map[int]bool{os.Getpid(): true}
+	early := map[int][]member{} // by parent, met before it
+	var meet func(m member)
+	meet = func(m member) {
+		mine[m.pid] = true
+		f(m)
+		for _, c := range early[m.pid] {
+			meet(c)
+		}
 	}
-	children := map[int][]member{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
+	for {
+		names, err := dir.Readdirnames(walkBatch)
 		if err != nil {
-			continue
+			return
 		}
-		if m, ok := readMember(pid); ok {
-			children[m.parent] = append(children[m.parent], m)
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil {
+				continue
+			}
+			m, ok := readMember(pid)
+			switch {
+			case !ok:
+			case mine[m.parent]:
+				meet(m)
+			default:
+				early[m.parent] = append(early[m.parent], m)
+			}
 		}
 	}
-	var found []member
-	for next := children[os.Getpid()]; len(next) > 0; {
-		m := next[0]
-		next = append(next[1:], children[m.pid]...)
-		found = append(found, m)
-	}
-	return found
+}
+
+// members counts the tree.
+func (t *tree) members() (n int) {
+	t.walk(func(member) { n++ })
+	return n
 }
 
 // readMember reads "pid (name) state parent group …", where the name may hold
@@ -123,5 +152,5 @@ func readMember(pid int) (member, bool) {
 	}
 	parent, err1 := strconv.Atoi(f[1])
 	group, err2 := strconv.Atoi(f[2])
-	return member{pid: pid, parent: parent, group: group}, err1 == nil && err2 == nil && f[0] != "X"
+	return member{pid: pid, parent: parent, group: group}, err1 == nil && err2 == nil && f[0] != "X" && f[0] != "Z"
 }

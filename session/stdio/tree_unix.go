@@ -44,7 +44,12 @@ func (t *tree) reap() (gone bool) {
 	}
 }
 
-func (t *tree) signal(sig syscall.Signal) { _ = syscall.Kill(-t.program, sig) }
+func (t *tree) ask() { _ = syscall.Kill(-t.program, syscall.SIGTERM) }
+
+func (t *tree) kill() (found int) {
+	_ = syscall.Kill(-t.program, syscall.SIGKILL)
+	return 0
+}
 
 // members stands for the group, of which only its leader is known.
-func (t *tree) members() []int { return []int{t.program} }
+func (t *tree) members() int { return 1 }
