@@ -273,7 +273,9 @@ func (f *fakeDocs) Resolve(_ context.Context, tenant, project, name string) (*se
 	return f.doc, nil
 }
 
-func (f *fakeDocs) Auth(_ context.Context, d *server.Document) (config.Auth, error) { return d.Auth, nil }
+func (f *fakeDocs) Auth(_ context.Context, d *server.Document) (config.Auth, error) {
+	return d.Auth, nil
+}
 
 func (f *fakeDocs) change(edit func(d *server.Document)) {
 	f.mu.Lock()
@@ -329,6 +331,7 @@ type rig struct {
 	caller atomic.Pointer[principal.Caller]
 	log    *bytes.Buffer
 	opt    Options
+	served atomic.Pointer[func(*http.Request)] // told of each request before it is served
 }
 
 var testKey = bytes.Repeat([]byte{7}, seal.KeySize)
@@ -368,6 +371,9 @@ func (r *rig) start() {
 	}
 	r.proxy = newProxy(r.opt, r.engine)
 	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if f := r.served.Load(); f != nil {
+			(*f)(req)
+		}
 		r.proxy.Serve(w, req, *r.caller.Load(), strings.TrimPrefix(req.URL.Path, "/"))
 	}))
 	r.t.Cleanup(func() {
@@ -559,7 +565,10 @@ func (u *testUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (u *testUpstream) post(w http.ResponseWriter, r *http.Request, body []byte) {
 	_, tool, _ := strings.Cut(string(body), `"name":"`)
 	tool, _, _ = strings.Cut(tool, `"`)
-	if u.onCall != nil && u.onCall(w, r, tool, body) {
+	u.mu.Lock()
+	onCall := u.onCall
+	u.mu.Unlock()
+	if onCall != nil && onCall(w, r, tool, body) {
 		return
 	}
 	if !bytes.Contains(body, []byte(`"id"`)) {

@@ -48,6 +48,7 @@ type live struct {
 	init     []byte           // onLost reopen: the client's initialize
 	forward  uint64           // fingerprint of the kept credential of auth forward
 	first    *exchange        // those under way
+	ending   chan struct{}    // closed when the upstream end of a lost session has been tried
 	child    *child           // stdio, where it runs here
 }
 
@@ -102,11 +103,16 @@ func (s *live) close(to phase, why lease.Reason, cause error) bool {
 	if s.phase != alive {
 		return false
 	}
+	s.move(to, why, cause)
+	return true
+}
+
+// move is close under the lock.
+func (s *live) move(to phase, why lease.Reason, cause error) {
 	s.phase, s.reason = to, why
 	for x := s.first; x != nil; x = x.next {
 		x.cancel(cause)
 	}
-	return true
 }
 
 // held returns what belongs to the current lease, which a reopen replaces.

@@ -41,19 +41,23 @@ func (p *Proxy) lose(ctx context.Context, s *live, sl slot, reason lease.Reason)
 		reason = p.engine.lostReason(ctx, sl.Ref().Token)
 	}
 	s.mu.Lock()
-	current := s.slot == sl
-	id, version, doc := s.upstream, s.version, s.doc
-	s.mu.Unlock()
-	if !current || !s.close(wasLost, reason, &lostCause{reason}) {
+	if s.slot != sl || s.phase != alive {
+		s.mu.Unlock()
 		return
 	}
+	s.move(wasLost, reason, &lostCause{reason})
+	tried := make(chan struct{})
+	s.ending = tried
+	id, version, doc := s.upstream, s.version, s.doc
+	s.mu.Unlock()
+	defer close(tried)
 	p.opt.Log.InfoContext(ctx, "session lost its lease", "session", s.number, "server", s.server, "reason", reason)
 	if c := s.takeChild(); c != nil {
 		p.closeChild(ctx, s.tenant, c)
 		return
 	}
 	// The mark's handler sends the DELETE as well, until it is confirmed; this
-	// one makes sure that the answer does not come before the attempt.
+	// one makes sure that no client is told before it has been tried.
 	if doc != nil {
 		p.endUpstream(ctx, doc, id, version, "")
 	}
@@ -89,8 +93,11 @@ func (p *Proxy) giveBack(ctx context.Context, s *live, sl slot, elsewhere bool) 
 func (t *turn) gone(s *live, waits bool) {
 	s.mu.Lock()
 	ph, reason := s.phase, s.reason
-	sl, told := s.slot, s.told
+	sl, told, ending := s.slot, s.told, s.ending
 	s.mu.Unlock()
+	if ending != nil {
+		<-ending // bounded by upstream.EndTimeout and childTimeout
+	}
 	if ph != wasLost {
 		t.refuse(unknownSession())
 		return
@@ -219,7 +226,7 @@ func (t *turn) initialized(ctx context.Context, s *live) *refusal {
 func (s *live) revive(next *live) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase, s.reason, s.told = alive, "", false
+	s.phase, s.reason, s.told, s.ending = alive, "", false, nil
 	s.slot, s.upstream, s.version, s.endpoint, s.doc = next.slot, next.upstream, next.version, next.endpoint, nil
 	s.forward, s.child = next.forward, next.child
 	s.lastUse.Store(next.lastUse.Load())

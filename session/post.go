@@ -140,7 +140,7 @@ func (t *turn) answer(s *live, x *exchange, resp *http.Response, waits bool) {
 		return
 	}
 	k := kindOf(resp.Header)
-	if status < 300 && !waits && k == other || status == http.StatusAccepted || status == http.StatusNoContent {
+	if status < 300 && !waits || status == http.StatusAccepted || status == http.StatusNoContent {
 		// 202 is the answer to a notification whatever 2xx the upstream chose.
 		upstream.Drain(resp.Body)
 		upstream.CopyResponseHeader(t.w.Header(), resp.Header)

@@ -97,8 +97,8 @@ func (f *refusal) write(w http.ResponseWriter, body []byte, env *wire.Envelope) 
 }
 
 func (f *refusal) answer(body []byte, env *wire.Envelope) []byte {
-	if env == nil {
-		return f.render(nil)
+	if env == nil || env.Batch && f.status == http.StatusBadRequest {
+		return f.render(nil) // a body that is refused as a whole is one error
 	}
 	if !env.Batch {
 		return f.render(requestID(body, env.One()))

@@ -29,9 +29,6 @@ type turn struct {
 	env  *wire.Envelope // POST
 }
 
-// bodyTimeout bounds how long a client may take to send a body.
-const bodyTimeout = 60 * time.Second
-
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller, name string, forwarded bool) {
 	start := time.Now()
 	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), server: name, forwarded: forwarded}
@@ -168,7 +165,7 @@ func (t *turn) post(f *refusal) string {
 	return method
 }
 
-// read reads the body and its envelope. A refusal with status 0 means that the
+// read reads the body, whose silence the server bounds, and its envelope. A refusal with status 0 means that the
 // client is gone.
 func (t *turn) read() *refusal {
 	if media, _, err := mime.ParseMediaType(t.r.Header.Get("Content-Type")); err != nil || media != "application/json" {
@@ -178,8 +175,6 @@ func (t *turn) read() *refusal {
 		return &refusal{status: http.StatusUnsupportedMediaType, code: 415, message: "the body must not be compressed"}
 	}
 	limit := t.p.opt.Limits().RequestBody
-	rc := http.NewResponseController(t.w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // not every ResponseWriter can; the server's own timeouts stand
 	b, err := wire.ReadBody(t.r.Body, t.r.ContentLength, limit)
 	if err != nil {
 		if errors.Is(err, wire.ErrTooLarge) {
@@ -191,7 +186,6 @@ func (t *turn) read() *refusal {
 		}
 		return badRequest(rpcParse, "the body ended early or did not arrive in time")
 	}
-	_ = rc.SetReadDeadline(time.Time{})
 	env, err := wire.Scan(b.B)
 	if err != nil {
 		b.Free()

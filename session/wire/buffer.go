@@ -52,7 +52,17 @@ func ReadBody(r io.Reader, size, limit int64) (*Buffer, error) {
 			return nil, ErrTooLarge
 		}
 		if size >= 0 && int64(len(b.B)) == size {
-			return b, nil
+			// Up to the end: only then does a server watch for the client's going.
+			var more [1]byte
+			n, err := r.Read(more[:])
+			if n == 0 && errors.Is(err, io.EOF) {
+				return b, nil
+			}
+			b.Free()
+			if err == nil || n > 0 {
+				err = ErrTooLarge
+			}
+			return nil, err
 		}
 		if len(b.B) == cap(b.B) {
 			b.grow(size)

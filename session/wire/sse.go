@@ -80,6 +80,7 @@ var ErrEventTooLarge = errors.New("wire: SSE event over the limit")
 type EventReader struct {
 	r   *bufio.Reader
 	max int
+	cr  bool // the last byte was a CR
 }
 
 // NewEventReader reads events of at most max bytes.
@@ -111,10 +112,11 @@ func (e *EventReader) Next() (Event, error) {
 	}
 }
 
-// readLine appends a line with its end, and reports whether it was empty.
+// readLine appends a line with its end, and reports whether it was empty. A CR
+// ends a line at once: waiting for the LF that may belong to it could hold an
+// event back, so that LF goes to the next one.
 func (e *EventReader) readLine(raw *[]byte) (blank bool, err error) {
-	n := 0
-	for {
+	for n := 0; ; {
 		c, err := e.r.ReadByte()
 		if err != nil {
 			return false, err
@@ -123,21 +125,15 @@ func (e *EventReader) readLine(raw *[]byte) (blank bool, err error) {
 			return false, ErrEventTooLarge
 		}
 		*raw = append(*raw, c)
-		switch c {
-		case '\n':
+		late := e.cr && c == '\n'
+		e.cr = c == '\r'
+		switch {
+		case late:
+		case c == '\n', c == '\r':
 			return n == 0, nil
-		case '\r':
-			// An LF that has arrived belongs to the line. Waiting for one could
-			// hold an event back, so one that comes late is an empty line.
-			if e.r.Buffered() > 0 {
-				if next, _ := e.r.Peek(1); len(next) == 1 && next[0] == '\n' {
-					_, _ = e.r.ReadByte()
-					*raw = append(*raw, '\n')
-				}
-			}
-			return n == 0, nil
+		default:
+			n++
 		}
-		n++
 	}
 }
 

@@ -1,0 +1,642 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// rpc is the error in an answer.
+type rpc struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Error   struct {
+		Code    int            `json:"code"`
+		Message string         `json:"message"`
+		Data    map[string]any `json:"data"`
+	} `json:"error"`
+}
+
+func (a answer) rpc(t *testing.T) rpc {
+	t.Helper()
+	var e rpc
+	if err := json.Unmarshal([]byte(a.body), &e); err != nil {
+		t.Fatalf("not a JSON-RPC error: %v: %+v", err, a)
+	}
+	return e
+}
+
+func (a answer) want(t *testing.T, status, code int, dataCode string) rpc {
+	t.Helper()
+	e := a.rpc(t)
+	if a.status != status || e.Error.Code != code {
+		t.Fatalf("want HTTP %d and code %d: %+v", status, code, a)
+	}
+	if got, _ := e.Error.Data["code"].(string); got != dataCode {
+		t.Fatalf("want data.code %q: %+v", dataCode, a)
+	}
+	return e
+}
+
+// clean waits until nothing is held or open.
+func (r *rig) clean() {
+	r.t.Helper()
+	if r.engine.held() != 0 || r.up.live() != 0 {
+		r.t.Fatalf("left: %d leases, %d upstream sessions", r.engine.held(), r.up.live())
+	}
+}
+
+func TestBytesGoThroughUnchanged(t *testing.T) {
+	bodies := []string{
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"name":"echo","arguments":{"n":1.0,"big":123456789012345678901234567890}}}`,
+		"{ \"params\" : {\"z\":1,\"a\":2,\"name\":\"echo\"},\n\t\"unknown\":{\"x\":[1.0,1e3,-0]},\"method\":\"tools/call\" , \"id\":\"ü\\u00e9\",\"jsonrpc\":\"2.0\" }\n",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","_meta":{"progressToken":1e2,"x":null}},"extra":"\ud83d\ude00"}`,
+	}
+	for _, contentType := range []string{"application/json", "text/event-stream"} {
+		r := newRig(t)
+		id := r.open()
+		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, body []byte) bool {
+			w.Header().Set("Content-Type", contentType)
+			if contentType == "text/event-stream" {
+				_, _ = io.WriteString(w, "id: 7\r\nretry: 10\rdata: ")
+				body = []byte(strings.ReplaceAll(string(body), "\n", " "))
+				defer func() { _, _ = io.WriteString(w, "\n\n: comment\n\n") }()
+			}
+			_, _ = w.Write(body)
+			return true
+		}
+		for _, body := range bodies {
+			a := r.do("POST", id, body)
+			want := body
+			if contentType == "text/event-stream" {
+				want = "id: 7\r\nretry: 10\rdata: " + strings.ReplaceAll(body, "\n", " ") + "\n\n: comment\n\n"
+			}
+			if a.body != want {
+				t.Errorf("%s: got %q, want %q", contentType, a.body, want)
+			}
+			if got := r.up.bodies[len(r.up.bodies)-1]; got != body {
+				t.Errorf("upstream got %q, want %q", got, body)
+			}
+		}
+	}
+}
+
+func TestLargeAnswersGoThroughWhole(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	big := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 5<<20) + `"}`
+	r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, big)
+		return true
+	}
+	if a := r.do("POST", id, call(1, "echo")); a.body != big {
+		t.Fatalf("got %d bytes, want %d", len(a.body), len(big))
+	}
+}
+
+func TestHeadersThatPass(t *testing.T) {
+	r := newRig(t)
+	a := r.do("POST", "", initBody, "Authorization", "Bearer gateway-key", "Cookie", "c=1", "Origin", "http://localhost", "X-API-Key", "k",
+		"X-Vance-User", "u", "X-Forwarded-For", "1.2.3.4", "Forwarded", "for=x", "Connection", "X-Hop", "X-Hop", "1", "X-Trace", "keep", "Accept-Encoding", "gzip")
+	got := r.up.seen[0].Header
+	for _, k := range []string{"Authorization", "Cookie", "Origin", "X-Api-Key", "X-Vance-User", "X-Forwarded-For", "Forwarded", "X-Hop", "Accept-Encoding"} {
+		if v := got.Get(k); v != "" {
+			t.Errorf("the upstream saw %s: %s", k, v)
+		}
+	}
+	if got.Get("X-Trace") != "keep" {
+		t.Error("an end-to-end header did not pass")
+	}
+	if a.header.Get("Set-Cookie") != "" || a.header.Get("X-Upstream") != "yes" {
+		t.Errorf("the client saw %v", a.header)
+	}
+	if id := a.header.Get("Mcp-Session-Id"); strings.Contains(id, "upstream") {
+		t.Errorf("the upstream's session id leaked: %s", id)
+	}
+	r.do("POST", a.header.Get("Mcp-Session-Id"), call(1, "echo"))
+	got = r.up.seen[1].Header
+	if got.Get("Mcp-Session-Id") != "upstream-1" || got.Get("Mcp-Protocol-Version") != "2025-06-18" {
+		t.Errorf("the upstream saw session %q, version %q", got.Get("Mcp-Session-Id"), got.Get("Mcp-Protocol-Version"))
+	}
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	other := principal.Caller{Principal: principal.Principal{Tenant: "acme", Project: "thesis", User: "u42", Issuer: "key:other"}}
+	forged := "A" + id[1:]
+	if id[0] == 'A' {
+		forged = "B" + id[1:]
+	}
+	for _, c := range []struct {
+		name         string
+		method, body string
+		id           string
+		header       []string
+		caller       *principal.Caller
+		status, code int
+	}{
+		{name: "broken JSON", method: "POST", id: id, body: `{"jsonrpc":"2.0",`, status: 400, code: -32700},
+		{name: "two values", method: "POST", id: id, body: call(1, "a") + "{}", status: 400, code: -32700},
+		{name: "not a message", method: "POST", id: id, body: `{"x":1}`, status: 400, code: -32600},
+		{name: "a method that stands twice", method: "POST", id: id, body: `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, status: 400, code: -32600},
+		{name: "an escaped envelope key", method: "POST", id: id, body: `{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"tools/call"}`, status: 400, code: -32600},
+		{name: "an envelope key in another case", method: "POST", id: id, body: `{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call"}`, status: 400, code: -32600},
+		{name: "deep nesting", method: "POST", id: id, body: `{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, status: 400, code: -32600},
+		{name: "a batch in the wrong revision", method: "POST", id: id, body: "[" + call(1, "a") + "]", status: 400, code: -32600},
+		{name: "an empty batch", method: "POST", id: id, body: "[]", status: 400, code: -32600},
+		{name: "initialize in a batch", method: "POST", id: id, body: "[" + initBody + "]", status: 400, code: -32600},
+		{name: "no session id", method: "POST", body: call(1, "a"), status: 400, code: -32600},
+		{name: "no session id on GET", method: "GET", status: 400, code: -32600},
+		{name: "no session id on DELETE", method: "DELETE", status: 400, code: -32600},
+		{name: "an unknown session id", method: "POST", id: "nonsense", body: call(1, "a"), status: 404, code: 404},
+		{name: "a forged session id", method: "POST", id: forged, body: call(1, "a"), status: 404, code: 404},
+		{name: "a foreign session id on POST", method: "POST", id: id, body: call(1, "a"), caller: &other, status: 404, code: 404},
+		{name: "a foreign session id on GET", method: "GET", id: id, caller: &other, status: 404, code: 404},
+		{name: "a foreign session id on DELETE", method: "DELETE", id: id, caller: &other, status: 404, code: 404},
+		{name: "an unknown protocol version", method: "POST", id: id, body: call(1, "a"), header: []string{"MCP-Protocol-Version", "1999-01-01"}, status: 400, code: -32022},
+		{name: "an unknown protocol version on DELETE", method: "DELETE", id: id, header: []string{"MCP-Protocol-Version", "x"}, status: 400, code: -32022},
+		{name: "another content type", method: "POST", id: id, body: call(1, "a"), header: []string{"Content-Type", "text/plain"}, status: 415, code: 415},
+		{name: "a compressed body", method: "POST", id: id, body: call(1, "a"), header: []string{"Content-Encoding", "gzip"}, status: 415, code: 415},
+		{name: "a body over the limit", method: "POST", id: id, body: `"` + strings.Repeat("x", 1<<20) + `"`, status: 413, code: 413},
+		{name: "another verb", method: "PUT", id: id, body: "{}", status: 405, code: 405},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.caller != nil {
+				mine := r.caller.Swap(c.caller)
+				defer r.caller.Store(mine)
+			}
+			before := len(r.up.seen)
+			a := r.do(c.method, c.id, c.body, c.header...)
+			e := a.rpc(t)
+			if a.status != c.status || e.Error.Code != c.code || e.Error.Message == "" {
+				t.Errorf("%+v", a)
+			}
+			if len(r.up.seen) != before {
+				t.Error("the upstream has seen it")
+			}
+		})
+	}
+	if a := r.do("POST", id, call(1, "echo")); a.status != 200 {
+		t.Fatalf("the session did not outlive the bad requests: %+v", a)
+	}
+}
+
+func TestUnknownServersAre404(t *testing.T) {
+	for _, err := range []error{server.ErrUnknown, server.ErrDisabled} {
+		r := newRig(t, func(r *rig) { r.docs.err = err })
+		r.do("POST", "", initBody).want(t, 404, 404, "")
+	}
+}
+
+func TestAnInvalidServerDocumentIsRefusedInWords(t *testing.T) {
+	r := newRig(t, func(r *rig) {
+		r.docs.err = &server.InvalidError{Server: "browser", Layer: "project", Where: "f:3", Field: "parameters.command", What: "secret-text"}
+	})
+	a := r.do("POST", "", initBody)
+	e := a.want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+	if !strings.Contains(e.Error.Message, "parameters.command in the project layer") || strings.Contains(a.body, "secret-text") || e.Error.Data["permanent"] != true {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestNotificationsAreAccepted(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	for _, body := range []string{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":4,"result":{}}`} {
+		if a := r.do("POST", id, body); a.status != 202 || a.body != "" {
+			t.Errorf("%+v", a)
+		}
+	}
+	if r.engine.checks != 0 {
+		t.Error("a notification touched the lease")
+	}
+}
+
+func TestBatchesOf20250326AreCheckedOnce(t *testing.T) {
+	r := newRig(t)
+	r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-03-26"}}`)
+	}
+	r.up.stateless = true
+	r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, body []byte) bool {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body)
+		return true
+	}
+	id := r.open()
+	batch := "[" + call(1, "a") + " ,\n" + call(2, "b") + "]"
+	if a := r.do("POST", id, batch); a.status != 200 || a.body != batch {
+		t.Fatalf("%+v", a)
+	}
+	if r.engine.checks != 1 {
+		t.Errorf("%d checks", r.engine.checks)
+	}
+	r.engine.set(func() { r.engine.down = true })
+	a := r.do("POST", id, batch)
+	var es []rpc
+	if err := json.Unmarshal([]byte(a.body), &es); err != nil || len(es) != 2 || string(es[1].ID) != "2" || es[1].Error.Code != 503 {
+		t.Errorf("a refused batch: %+v", a)
+	}
+	r.engine.set(func() { r.engine.down = false })
+}
+
+func TestEveryCallIsCheckedAndOthersOnlyLook(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	r.do("POST", id, call(1, "echo"))
+	r.do("POST", id, call(2, "echo"))
+	r.do("POST", id, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`)
+	if r.engine.checks != 2 || r.engine.peeks != 1 {
+		t.Errorf("%d checks, %d peeks", r.engine.checks, r.engine.peeks)
+	}
+}
+
+func TestStoreDown(t *testing.T) {
+	t.Run("at open is LEASE_UNAVAILABLE and opens nothing", func(t *testing.T) {
+		r := newRig(t)
+		r.engine.set(func() { r.engine.down = true })
+		a := r.do("POST", "", initBody)
+		a.want(t, 200, 503, "LEASE_UNAVAILABLE")
+		if a.header.Get("Mcp-Session-Id") != "" || len(r.up.seen) != 0 {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("at the payload gives back and ends what was opened", func(t *testing.T) {
+		r := newRig(t)
+		r.engine.failing["payload"] = true
+		a := r.do("POST", "", initBody)
+		a.want(t, 200, 503, "LEASE_UNAVAILABLE")
+		if a.header.Get("Mcp-Session-Id") != "" {
+			t.Error("a session id came with a refusal")
+		}
+		r.clean()
+	})
+	t.Run("at a check refuses the call and keeps the session", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		r.engine.set(func() { r.engine.down = true })
+		r.do("POST", id, call(1, "echo")).want(t, 200, 503, "LEASE_UNAVAILABLE")
+		if a := r.do("POST", id, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != 200 {
+			t.Errorf("ping: %+v", a)
+		}
+		r.engine.set(func() { r.engine.down = false })
+		if a := r.do("POST", id, call(1, "echo")); a.status != 200 {
+			t.Errorf("after the outage: %+v", a)
+		}
+	})
+	t.Run("at release still ends the upstream session and answers 204", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		r.engine.set(func() { r.engine.failing["release"] = true })
+		if a := r.do("DELETE", id, ""); a.status != 204 || r.up.live() != 0 {
+			t.Errorf("%+v", a)
+		}
+		r.do("POST", id, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) // whatever it is, not a crash
+	})
+}
+
+func TestBusyAtOpen(t *testing.T) {
+	r := newRig(t)
+	r.engine.cap = 1
+	r.open()
+	a := r.do("POST", "", initBody)
+	e := a.want(t, 200, 429, "LEASE_BUSY")
+	if a.header.Get("Mcp-Session-Id") != "" || a.header.Get("Retry-After") != "2" || string(e.ID) != "1" {
+		t.Errorf("%+v", a)
+	}
+	d := e.Error.Data
+	if d["level"] != "user" || d["cap"] != 1.0 || d["count"] != 1.0 || d["oldestAgeSeconds"] != 90.0 || d["retryAfterMs"] != 2000.0 || d["resource"] != "browser" {
+		t.Errorf("data: %v", d)
+	}
+	if !strings.Contains(e.Error.Message, "user limit") || !strings.Contains(e.Error.Message, "try again in about 2 s") {
+		t.Errorf("message: %s", e.Error.Message)
+	}
+	if r.up.live() != 1 {
+		t.Errorf("%d upstream sessions", r.up.live())
+	}
+}
+
+func TestTheGlobalLevelShowsNoFigures(t *testing.T) {
+	f := leaseRefusal(&lease.BusyError{Resource: "browser", Level: "global", RetryAfter: time.Second})
+	body := string(f.render(nil))
+	for _, k := range []string{"cap", "count", "oldestAgeSeconds"} {
+		if strings.Contains(body, `"`+k+`"`) {
+			t.Errorf("%s in %s", k, body)
+		}
+	}
+}
+
+func TestUpstreamTroubleAtOpen(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(*rig)
+		says string
+	}{
+		{"down", func(r *rig) { r.up.close() }, "no connection"},
+		{"slow", func(r *rig) {
+			r.docs.doc.InitTimeout = 50 * time.Millisecond
+			r.up.onInit = func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
+		}, "initTimeoutSeconds"},
+		{"slow after the header", func(r *rig) {
+			r.docs.doc.InitTimeout = 50 * time.Millisecond
+			r.up.onInit = func(w http.ResponseWriter, req *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.WriteHeader(200)
+				w.(http.Flusher).Flush()
+				<-req.Context().Done()
+			}
+		}, "initTimeoutSeconds"},
+		{"garbage", func(r *rig) {
+			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, "hello")
+			}
+		}, "not a JSON-RPC result"},
+		{"a stream without a result", func(r *rig) {
+			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "data: {}\n\n")
+			}
+		}, "not a JSON-RPC result"},
+		{"wrong content type", func(r *rig) {
+			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				_, _ = io.WriteString(w, "<html>")
+			}
+		}, "does not speak MCP"},
+		{"redirect", func(r *rig) {
+			r.up.onInit = func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, "/elsewhere", 302) }
+		}, "redirect"},
+		{"502", func(r *rig) { r.up.onInit = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) } }, "HTTP 502"},
+		{"refused credential", func(r *rig) { r.up.auth = "Bearer other" }, "refused the gateway's credential"},
+		{"dying in the answer", func(r *rig) {
+			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Content-Length", "100")
+				_, _ = io.WriteString(w, `{"jsonrpc"`)
+				panic(http.ErrAbortHandler)
+			}
+		}, "broke"},
+		{"an id that no header bears", func(r *rig) {
+			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Mcp-Session-Id"] = []string{"a b"}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`)
+			}
+		}, "visible ASCII"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.edit)
+			a := r.do("POST", "", initBody)
+			e := a.want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+			if !strings.Contains(e.Error.Message, c.says) || a.header.Get("Mcp-Session-Id") != "" || a.header.Get("WWW-Authenticate") != "" {
+				t.Errorf("%+v", a)
+			}
+			if strings.Contains(a.body, "127.0.0.1") {
+				t.Errorf("an address in %s", a.body)
+			}
+			r.clean()
+		})
+	}
+}
+
+func TestTheUpstreamsOwnRefusalPasses(t *testing.T) {
+	r := newRig(t)
+	refusal := `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no","data":{"n":1.0}}}`
+	r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Mcp-Session-Id", "upstream-x")
+		_, _ = io.WriteString(w, refusal)
+	}
+	r.up.sessions["upstream-x"] = true
+	a := r.do("POST", "", initBody)
+	if a.status != 200 || a.body != refusal || a.header.Get("Mcp-Session-Id") != "" {
+		t.Errorf("%+v", a)
+	}
+	r.clean()
+}
+
+func TestInitializeAsAnEventStream(t *testing.T) {
+	r := newRig(t)
+	stream := "event: message\nid: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n" +
+		"event: message\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":\"2025-11-25\",\"n\":1.0}}\r\n\r\n: tail\n\n"
+	r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Mcp-Session-Id", "upstream-x")
+		_, _ = io.WriteString(w, stream)
+	}
+	r.up.sessions["upstream-x"] = true
+	a := r.do("POST", "", initBody)
+	if a.status != 200 || a.body != stream || a.header.Get("Mcp-Session-Id") == "" {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestUpstreamTroubleInACall(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		call func(w http.ResponseWriter, r *http.Request)
+		says string
+	}{
+		{"silent", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "timeoutSeconds"},
+		{"garbage", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "hello")
+		}, "not a JSON-RPC message"},
+		{"wrong content type", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "does not speak MCP"},
+		{"cut before the header", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "broke"},
+		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "credential"},
+		{"502 from an ingress", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, "HTTP 502"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, func(r *rig) { r.docs.doc.Timeout = 200 * time.Millisecond })
+			id := r.open()
+			r.up.onCall = func(w http.ResponseWriter, req *http.Request, _ string, _ []byte) bool { c.call(w, req); return true }
+			e := r.do("POST", id, call(7, "x")).want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+			if !strings.Contains(e.Error.Message, c.says) || string(e.ID) != "7" {
+				t.Errorf("%s", e.Error.Message)
+			}
+			r.up.mu.Lock()
+			r.up.onCall = nil
+			r.up.mu.Unlock()
+			if a := r.do("POST", id, call(8, "echo")); a.status != 200 {
+				t.Errorf("the session did not outlive it: %+v", a)
+			}
+		})
+	}
+	t.Run("dying in a stream ends with an error event", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		a := r.do("POST", id, call(7, "x"))
+		if a.err != nil || !strings.Contains(a.body, `"id":7,"error":{"code":502`) || !strings.HasSuffix(a.body, "\n\n") {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("dying in the middle of an event cuts the connection", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: {\"jsonrpc\"")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		if a := r.do("POST", id, call(7, "x")); a.err == nil {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("dying in a JSON body cuts the connection", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc"`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		if a := r.do("POST", id, call(7, "x")); a.err == nil {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("maxCallSeconds ends a call that never stops", func(t *testing.T) {
+		r := newRig(t, func(r *rig) { r.docs.doc.MaxCall = 200 * time.Millisecond })
+		id := r.open()
+		r.up.onCall = func(w http.ResponseWriter, req *http.Request, _ string, _ []byte) bool {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for req.Context().Err() == nil {
+				_, _ = io.WriteString(w, ": still here\n\n")
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Millisecond)
+			}
+			return true
+		}
+		if a := r.do("POST", id, call(7, "x")); !strings.Contains(a.body, "maxCallSeconds") {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+func TestEventsAreFlushedAsTheyArrive(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	resp, err := r.http.Client().Do(r.request(t.Context(), "POST", id, call(7, "stream")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	br := bufio.NewReader(resp.Body)
+	if line, err := br.ReadString('\n'); err != nil || line != "id: 1\n" {
+		t.Fatalf("%q, %v", line, err) // the upstream is still waiting
+	}
+	close(r.up.release)
+	rest, err := io.ReadAll(br)
+	if err != nil || !strings.Contains(string(rest), `"id":7`) {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+func TestAClientThatLeavesItsCallDoesNotStopIt(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan answer, 1)
+	go func() { done <- r.doCtx(ctx, "POST", id, call(7, "slow")) }()
+	<-r.up.entered
+	cancel()
+	if a := <-done; !errors.Is(a.err, context.Canceled) {
+		t.Fatalf("%+v", a)
+	}
+	s := r.proxy.table.list()[0]
+	if s.idle() {
+		t.Fatal("the call ended with its client")
+	}
+	close(r.up.release)
+	<-r.proxy.traffic.wait()
+	if r.engine.held() != 1 {
+		t.Error("the lease went with the client")
+	}
+}
+
+func TestAClientThatLeavesBeforeTheAnswerLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	opening := make(chan context.Context, 1)
+	note := func(req *http.Request) { opening <- req.Context() }
+	r.served.Store(&note)
+	r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-goOn
+		w.Header().Set("Mcp-Session-Id", "upstream-x")
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`)
+	}
+	r.up.sessions["upstream-x"] = true
+	done := make(chan answer, 1)
+	go func() { done <- r.doCtx(ctx, "POST", "", initBody) }()
+	<-arrived
+	cancel()
+	<-done
+	<-(<-opening).Done() // the server has seen it leave
+	close(goOn)
+	<-r.proxy.traffic.wait()
+	r.clean()
+	if r.counts.open.Load() != 0 {
+		t.Error("a session is still counted")
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Run("perPrincipal", func(t *testing.T) {
+		r := newRig(t)
+		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 100, PerPrincipal: 1})
+		id := r.open()
+		e := r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
+		if e.Error.Data["limit"] != "limits.perPrincipal" {
+			t.Errorf("%v", e)
+		}
+		r.do("DELETE", id, "")
+		r.open()
+	})
+	t.Run("perPod", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 0, PerPrincipal: 10})
+		r.do("POST", id, call(1, "x")).want(t, 200, 429, "LIMIT_REACHED")
+		r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
+		r.do("GET", id, "").want(t, 429, 429, "LIMIT_REACHED")
+	})
+}
+
+func TestADocumentThatLeadsElsewhereEndsTheSession(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	other := newTestUpstream(t)
+	defer other.close()
+	r.docs.change(func(d *server.Document) { d.URL, _ = url.Parse(other.URL + "/mcp") })
+	r.do("POST", id, call(1, "x")).want(t, 404, 410, "LEASE_LOST")
+	if r.engine.held() != 0 || len(other.seen) != 0 {
+		t.Errorf("%d leases; the other server saw %d requests", r.engine.held(), len(other.seen))
+	}
+}
