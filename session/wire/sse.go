@@ -141,7 +141,7 @@ func (e *EventReader) readLine(raw *[]byte) (blank bool, err error) {
 func (e *EventReader) Rest() io.Reader { return e.r }
 
 func dataLine(line []byte) ([]byte, bool) {
-	line = bytes.TrimRight(line, "\r\n")
+	line = bytes.Trim(line, "\r\n") // in front stands an LF that came late
 	line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 	rest, ok := bytes.CutPrefix(line, []byte("data"))
 	if !ok {

@@ -204,7 +204,7 @@ func TestStream(t *testing.T) {
 }
 
 func TestEventReader(t *testing.T) {
-	in := "\xef\xbb\xbfdata: a\n\n: c\r\n\r\nevent: x\rdata:b\rdata\rdata: c\r\r" + "id: 1\n\ndata: cut"
+	in := "\xef\xbb\xbfdata: a\n\n: c\r\n\r\nevent: x\rdata:b\rdata\rdata: c\r\n\r\n" + "id: 1\n\ndata: cut"
 	r := NewEventReader(strings.NewReader(in), 1000)
 	var raw bytes.Buffer
 	var datas []string
