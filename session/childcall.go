@@ -19,11 +19,11 @@ import (
 const (
 	// childTimeout bounds the end of a child's tree.
 	childTimeout = 15 * time.Second
-	// slowStart is how long a stdio server may take to answer initialize before
-	// the client's waiting is kept alive by an event stream. Clients that give
-	// up, give up about then; a start that fails does so earlier as a rule, and
-	// is then refused without a session id.
-	slowStart = 4 * time.Second
+	// defaultSlowStart is how long a stdio server may take to answer initialize
+	// before the client's waiting is kept alive by an event stream. Clients that
+	// give up, give up about then; a start that fails does so earlier as a rule,
+	// and is then refused without a session id.
+	defaultSlowStart = 4 * time.Second
 	// podsKept is how long the list of living pods is good for forwarding.
 	podsKept = 3 * time.Second
 )
@@ -300,7 +300,7 @@ func (t *turn) openChild(number Number, sl slot) (listed bool) {
 func (t *turn) initializeChild(s *live, x *exchange, c *child, init []byte, env *wire.Envelope, slow func()) ([]byte, *refusal) {
 	limit := time.NewTimer(t.doc.InitTimeout)
 	defer limit.Stop()
-	patience := time.NewTimer(slowStart)
+	patience := time.NewTimer(t.p.slowStart)
 	defer patience.Stop()
 	b := newMailbox(false)
 	c.post(b, init, env, true)

@@ -76,6 +76,8 @@ type Proxy struct {
 	draining atomic.Bool
 	pods     podCache
 
+	slowStart time.Duration // defaultSlowStart
+
 	janitor     *time.Timer
 	janitorMu   sync.Mutex // held while the janitor runs, so that Drain can wait for it
 	janitorDone bool
@@ -109,7 +111,7 @@ func newProxy(opt Options, e engine) *Proxy {
 		opt.Session.Idle = 30 * time.Minute
 	}
 	p := &Proxy{
-		opt: opt, engine: e, spawn: startProcess, up: upstream.NewClient(opt.Egress), epoch: time.Now(),
+		opt: opt, engine: e, spawn: startProcess, up: upstream.NewClient(opt.Egress), epoch: time.Now(), slowStart: defaultSlowStart,
 		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
 	}
 	p.table.init()
