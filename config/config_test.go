@@ -79,11 +79,11 @@ identity:
 tex:
   - {name: tex2pdf, preset: rbehzadan, upstream: "http://tex2pdf:8000", auth: {type: apiKey, headerName: X-API-Key, value: ${TEX_KEY}}, maxUpload: 60MiB}
 `
-		g, err := Parse("/etc/gw/gateway.yaml", []byte(text), env("VANCE_INTERNAL_TOKEN", "}: [a, b", "SESSION_KEY", key32, "TEX_KEY", "12345"))
+		_, err := Parse("/etc/gw/gateway.yaml", []byte(text), env("VANCE_INTERNAL_TOKEN", "}: [a, b", "SESSION_KEY", key32, "TEX_KEY", "12345"))
 		if err == nil || !strings.Contains(err.Error(), "internal.tokens[0]") {
 			t.Fatalf("a short token was taken: %v", err)
 		}
-		g, err = Parse("/etc/gw/gateway.yaml", []byte(text), env("VANCE_INTERNAL_TOKEN", "}:[a,b*&!0123456789", "SESSION_KEY", key32, "TEX_KEY", "12345"))
+		g, err := Parse("/etc/gw/gateway.yaml", []byte(text), env("VANCE_INTERNAL_TOKEN", "}:[a,b*&!0123456789", "SESSION_KEY", key32, "TEX_KEY", "12345"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,6 +257,13 @@ func TestRefusals(t *testing.T) {
 		}
 		if ps[0].Line != 1 || ps[1].Line != 3 || ps[2].Line != 4 || ps[3].Line != 5 || ps[1].Key != "limits.perPod" {
 			t.Errorf("got %+v", ps)
+		}
+	})
+
+	t.Run("an unset variable is one problem and not two", func(t *testing.T) {
+		_, err := Parse("gateway.yaml", []byte("internal: {tokens: [${A}]}\npod: {endpoint: ${B}}\nstore: {kind: mongodb, uri: ${C}}\nsession: {keys: [${D}]}\n"), env())
+		if ps, _ := err.(Problems); len(ps) != 4 {
+			t.Errorf("got %v", err)
 		}
 	})
 

@@ -22,6 +22,7 @@ type Document struct {
 	warnings Problems
 	expanded map[*yaml.Node]bool // came out of a variable: never quoted
 	broken   map[*yaml.Node]bool // already complained of
+	brokenAt map[string]bool     // and by key
 	lines    map[string]int      // by key, for complaints about decoded values
 }
 
@@ -39,8 +40,11 @@ func (d *Document) Warnings() Problems {
 
 // Complain adds a problem at a key that was decoded, or at its nearest parent.
 // The sentence must quote nothing of the file: those who may not read it are
-// told.
+// told. A key whose variable has no value has been complained of already.
 func (d *Document) Complain(key, format string, args ...any) {
+	if d.brokenAt[key] {
+		return
+	}
 	d.problems = append(d.problems, Problem{File: d.File, Line: d.Line(key), Key: key, What: fmt.Sprintf(format, args...), Plain: true})
 }
 
@@ -79,7 +83,7 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)$`)
 // Parse reads text, which must be exactly one YAML mapping. What is wrong is in
 // Problems; Root is nil where there is nothing to decode.
 func Parse(file string, text []byte, vars *Variables) *Document {
-	d := &Document{File: file, expanded: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, lines: map[string]int{}}
+	d := &Document{File: file, expanded: map[*yaml.Node]bool{}, broken: map[*yaml.Node]bool{}, brokenAt: map[string]bool{}, lines: map[string]int{}}
 	if !utf8.Valid(text) {
 		d.add(0, "", "the text is not UTF-8")
 		return d

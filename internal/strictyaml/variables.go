@@ -122,7 +122,7 @@ func (d *Document) expandNode(n *yaml.Node, vars *Variables, variables []string,
 		text, err := vars.expand(n.Value, variables)
 		if err != nil {
 			d.problems = append(d.problems, Problem{File: d.File, Line: n.Line, Key: path, What: err.Error(), Plain: vars == nil})
-			d.broken[n] = true
+			d.broken[n], d.brokenAt[path] = true, true
 			return
 		}
 		n.Value = text
