@@ -3,6 +3,7 @@
 package real
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -52,11 +53,14 @@ func overStdio(t *testing.T, ttlSeconds int) *pod.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := append([]string{node}, playwrightArgs(t)...)
+	command, err := json.Marshal(append([]string{node}, playwrightArgs(t)...)) // JSON is YAML
+	if err != nil {
+		t.Fatal(err)
+	}
 	return pod.Start(t, pod.Config{Documents: map[string]string{
 		leaseDocument: lease(ttlSeconds),
 		"_vance/_tenant/_vance/server-tools/browser.yaml": fmt.Sprintf(
-			"name: browser\ntype: mcp_server\nparameters:\n  transport: stdio\n  command: [%q]\n  cwd: %s\n  lease: browser\n",
+			"name: browser\ntype: mcp_server\nparameters:\n  transport: stdio\n  command: %s\n  cwd: %s\n  lease: browser\n",
 			command, t.TempDir()),
 	}})
 }
@@ -69,7 +73,7 @@ func visit(t *testing.T, c client, page string) {
 	if _, err := c.call("browser_navigate", map[string]any{"url": page}); err != nil {
 		t.Fatalf("navigate: %v", err)
 	}
-	text, err := c.call("browser_snapshot", nil)
+	text, err := c.call("browser_snapshot", map[string]any{})
 	if err != nil || !strings.Contains(text, "Hello leases") {
 		t.Fatalf("snapshot: %v\n%s", err, text)
 	}
