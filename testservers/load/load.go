@@ -56,7 +56,7 @@ const opening = 16
 
 // Run opens the sessions, calls, measures the calls alone, and ends the sessions.
 func Run(ctx context.Context, o Options) (Result, error) {
-	workers, err := openAll(ctx, o)
+	workers, err := openAll(ctx, o, true)
 	defer func() { closeAll(workers) }()
 	if err != nil {
 		return Result{}, err
@@ -112,16 +112,13 @@ func Streams(ctx context.Context, o Options) (*Held, error) { return hold(ctx, o
 type Held struct{ workers []*worker }
 
 func hold(ctx context.Context, o Options, streams bool) (*Held, error) {
-	workers, err := openAll(ctx, o)
+	// A session alone needs no connection of its own, and many at once would leave
+	// their mark on the memory that is measured.
+	workers, err := openAll(ctx, o, streams)
 	h := &Held{workers}
 	for _, w := range workers {
-		if err != nil {
-			break
-		}
-		if streams {
+		if err == nil && streams {
 			err = w.listen()
-		} else {
-			w.leave() // the session stays, the connection does not
 		}
 	}
 	if err != nil {
@@ -134,7 +131,8 @@ func hold(ctx context.Context, o Options, streams bool) (*Held, error) {
 // Close ends the sessions.
 func (h *Held) Close() { closeAll(h.workers) }
 
-func openAll(ctx context.Context, o Options) ([]*worker, error) {
+// openAll opens the sessions, with stay on connections that stay open.
+func openAll(ctx context.Context, o Options, stay bool) ([]*worker, error) {
 	var mu sync.Mutex
 	var workers []*worker
 	var failed error
@@ -145,6 +143,9 @@ func openAll(ctx context.Context, o Options) ([]*worker, error) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			w, err := openWorker(ctx, o)
+			if err == nil && !stay {
+				w.leave()
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
