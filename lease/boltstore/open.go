@@ -122,7 +122,7 @@ func openFile(path string, maxSize int) (db *bolt.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			if file != nil {
-				_ = file.Close() // gives the lock back
+				_ = file.Close() // the map that bbolt leaves behind goes with the process
 			}
 			db, err = nil, damaged(path, fmt.Errorf("%v", p))
 		}
@@ -155,7 +155,7 @@ func openFile(path string, maxSize int) (db *bolt.DB, err error) {
 		return nil, damaged(path, err)
 	}
 	if err := verify(db, file); err != nil {
-		_ = file.Close()
+		_ = db.Close() // the file is of no use; why is in err
 		return nil, damaged(path, err)
 	}
 	if statErr != nil { // the file is new; make its name durable too
