@@ -163,11 +163,15 @@ func TestCache(t *testing.T) {
 	}
 	make := func() *fixture {
 		f := &fixture{Cascade: NewCascade(), text: "old"}
-		f.Cache = NewCache(f.Cascade, func(context.Context, string, string, string) (string, error) {
+		f.Cache = NewCache(f.Cascade, func(ctx context.Context, _, _, _ string) (string, error) {
 			f.loads++
 			text, err, hold := f.text, f.err, f.hold
 			if hold != nil {
-				<-hold
+				select {
+				case <-hold:
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
 			}
 			return text, err
 		})

@@ -172,7 +172,7 @@ func TestCheckURL(t *testing.T) {
 		url string
 		ok  bool
 	}{
-		{"https://example.com/mcp", true}, {"http://1.1.1.1", true}, {"http://10.1.2.3:80/", true},
+		{"https://example.com/mcp", true}, {"http://[::ffff:a01:203]/", true}, {"http://1.1.1.1", true}, {"http://10.1.2.3:80/", true},
 		{"ftp://example.com", false}, {"http://u:p@example.com", false}, {"http:///x", false}, {"http://127.0.0.1/", false},
 		{"http://[::1]:80/", false}, {"http://[::ffff:a00:1]/", false}, {"http://localhost:9/", false}, {"http://LOCALHOST./", false}, {"http://10.2.0.1/", false},
 	} {
