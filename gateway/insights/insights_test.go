@@ -166,7 +166,7 @@ func TestASignInShowsTheTenantsLeasesOnly(t *testing.T) {
 		t.Fatalf("shown without a sign-in: %s", page)
 	}
 	page = s.signIn()
-	for _, want := range []string{"thesis", "u42", "whole tenant", "2 of 3 slots in use, 1 booked", "drift &#43;1", "the user limit of browser was reached", "not used for longer than its TTL"} {
+	for _, want := range []string{"thesis", "u42", "2 of 3 slots in use, 1 booked", "drift &#43;1", "the user limit of browser was reached", "not used for longer than its TTL"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

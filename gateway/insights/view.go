@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
 // Sizes of the page. More holders are a page further; more bars and events are
@@ -78,7 +79,7 @@ type Resource struct {
 // Bar is one counter of the tenant's own levels.
 type Bar struct {
 	desk.Counter
-	Who     string  // the project or user, or "whole tenant"
+	Who     string  // the tenant, project or user
 	Percent float64 // of the cap, at most 100
 	Mark    float64 // where BOOKED stands, in percent of the cap
 	Full    bool
@@ -233,39 +234,40 @@ func bar(c desk.Counter) Bar {
 	b := Bar{Counter: c, Percent: min(100, 100*share(c)), Mark: min(100, 100*float64(c.Booked)/float64(max(1, c.Cap))), Full: c.Count >= c.Cap}
 	switch c.Level {
 	case "tenant":
-		b.Who = "whole tenant"
+		b.Who = c.Tenant
 	case "project":
-		b.Who = "project " + c.Project
+		b.Who = c.Project
 	default:
-		b.Who = "user " + c.User
+		b.Who = c.User
 	}
 	return b
 }
 
-// sentence says an event as a person would.
+// sentence says an event as a person would, behind its kind.
 func sentence(e desk.Event) string {
 	what := cmp.Or(e.Resource, e.Lease, "a lease")
-	switch e.Kind {
-	case "refused":
+	if e.Kind == "refused" {
 		switch {
 		case e.Level != "":
-			return "refused: the " + e.Level + " limit of " + what + " was reached"
-		case e.Reason != "" && e.Reason != "busy":
-			return "refused " + what + ": " + e.Reason
+			return "the " + e.Level + " limit of " + what + " was reached"
+		case e.Reason == "" || e.Reason == lease.CodeBusy:
+			return "all slots of " + what + " were in use"
 		}
-		return "refused: all slots of " + what + " were in use"
-	case "revoked", "forced", "swept", "closed":
-		why := map[string]string{"idle": "not used for longer than its TTL", "pod": "its gateway process had ended", "revoke": "by decision", "close": "its end is not confirmed yet"}[e.Reason]
-		s := map[string]string{"revoked": "revoked", "forced": "revoked by force, without its handler", "swept": "taken back", "closed": "closed"}[e.Kind] + " " + what
-		if why == "" {
-			why = e.Reason
-		}
-		if why != "" {
-			s += ": " + why
-		}
-		return s
+		return what + ": " + e.Reason
 	}
-	return e.Kind + " " + what
+	why := map[string]string{
+		string(lease.ReasonIdle):   "not used for longer than its TTL",
+		string(lease.ReasonPod):    "its gateway process had ended",
+		string(lease.ReasonRevoke): "by decision",
+		string(lease.ReasonClose):  "the end of its session is not confirmed yet",
+	}[e.Reason]
+	if e.Kind == "forced" {
+		why = "without its handler"
+	}
+	if why = cmp.Or(why, e.Reason); why != "" {
+		return what + ": " + why
+	}
+	return what
 }
 
 // version is a hash of everything that is shown but the passing of time.
