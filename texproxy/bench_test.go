@@ -1,0 +1,204 @@
+package texproxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/boltstore"
+)
+
+// The gateway beside httputil.ReverseProxy in front of the same service:
+//
+//	go test -run '^$' -bench . -benchtime 2s ./texproxy
+
+// realEngine is a lease engine on an embedded store.
+func realEngine(t testing.TB, path string, podID lease.PodID, handler func(*lease.Manager) lease.Handler) (*lease.Manager, *boltstore.Store) {
+	t.Helper()
+	store, err := boltstore.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := lease.New(lease.Options{
+		Store: store, Pod: lease.Pod{ID: podID, Endpoint: "127.0.0.1:1"},
+		Heartbeat: 100 * time.Millisecond, StaleAfter: time.Second, ReapInterval: 50 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Register(HandlerType, handler(m))
+	ctx, cancel := context.WithCancel(context.Background())
+	started := make(chan error, 1)
+	go func() { started <- m.Start(ctx) }()
+	eventually(t, "the engine is ready", m.Ready)
+	t.Cleanup(func() {
+		stop, done := context.WithTimeout(context.Background(), 10*time.Second)
+		defer done()
+		if err := m.Stop(stop, false); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-started
+		if err := store.Close(stop); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, store
+}
+
+// lateHandler is a handler that is known after its engine.
+type lateHandler struct{ *Proxy }
+
+func (l *lateHandler) OnRevoked(ctx context.Context, h lease.Holder) error {
+	return l.Proxy.OnRevoked(ctx, h)
+}
+
+func (l *lateHandler) Adopt(ctx context.Context, h lease.Holder) error { return l.Proxy.Adopt(ctx, h) }
+
+// realPod is a pod whose leases are real.
+func realPod(t testing.TB, path string, id lease.PodID, svc config.TexService, opts ...podOption) *pod {
+	t.Helper()
+	late := &lateHandler{}
+	m, store := realEngine(t, path, id, func(*lease.Manager) lease.Handler { return late })
+	p := newPod(t, leaseEngine{m}, store, svc, opts...)
+	late.Proxy = p.Proxy
+	return p
+}
+
+// sink is a service that takes uploads and gives PDFs of a size.
+type sink struct {
+	*httptest.Server
+	pdf []byte
+}
+
+func newSink(t testing.TB, pdf int) *sink {
+	s := &sink{pdf: make([]byte, pdf)}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			n, _ := io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"job_id":"job","status":"queued","size":%d}`, n)
+		case strings.Contains(r.URL.Path, "/download/"):
+			w.Header().Set("Content-Type", "application/pdf")
+			w.Header().Set("Content-Length", fmt.Sprint(len(s.pdf)))
+			w.Write(s.pdf)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"job_id":"job","status":"processing","created_at":"2024-01-01T00:00:00"}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *sink) service() config.TexService {
+	return config.TexService{Name: "tex2pdf", Preset: "rbehzadan", Upstream: s.URL, MaxUpload: 64 << 20}
+}
+
+// plain is the proxy that everything is measured against.
+func (s *sink) plain(t testing.TB) string {
+	to, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rp := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: newTransport()}
+	h := httptest.NewServer(rp)
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+func unlimited(_ *Options, p *pod) {
+	p.def.Caps = map[definition.Level]definition.Cap{definition.Global: 1 << 20, definition.Tenant: 1 << 20, definition.Project: 1 << 20}
+}
+
+func fetch(t testing.TB, client *http.Client, method, url string, size int) {
+	var body io.Reader
+	if method == http.MethodPost {
+		body = &zeroReader{size}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ContentLength = int64(size)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%s %s answered %d %v", method, url, resp.StatusCode, err)
+	}
+}
+
+// Each iteration asks both in turn, so that what else the machine does falls on
+// both alike; medians are compared.
+func BenchmarkAgainstReverseProxy(b *testing.B) {
+	for _, c := range []struct {
+		name, method, path string
+		size, pdf          int
+	}{
+		{"poll", "GET", "/tex2pdf/status/job", 0, 0},
+		{"upload_of_50_MB", "POST", "/tex2pdf", 50 << 20, 0},
+		{"PDF_of_20_MB", "GET", "/tex2pdf/download/job", 0, 20 << 20},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newSink(b, c.pdf)
+			plain := s.plain(b)
+			p := realPod(b, filepath.Join(b.TempDir(), "leases.db"), "bench", s.service(), unlimited)
+			fetch(b, http.DefaultClient, "POST", p.url+"/tex2pdf", 0)
+			var took [2][]time.Duration
+			for b.Loop() {
+				for i, base := range []string{plain, p.url} {
+					start := time.Now()
+					fetch(b, http.DefaultClient, c.method, base+c.path, c.size)
+					took[i] = append(took[i], time.Since(start))
+				}
+			}
+			median := func(d []time.Duration) float64 {
+				slices.Sort(d)
+				return float64(d[len(d)/2]) / float64(time.Millisecond)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(took[0]), "plain-ms")
+			b.ReportMetric(median(took[1]), "gateway-ms")
+			b.ReportMetric(median(took[1])/median(took[0]), "ratio")
+		})
+	}
+}
+
+// What a body costs in memory does not depend on its size.
+func TestMemoryDoesNotGrowWithTheBody(t *testing.T) {
+	s := newSink(t, 20<<20)
+	store := newFakeStore()
+	p := newPod(t, &fakeEngine{store, "pod-a"}, store, s.service(), unlimited)
+	allocated := func(f func()) uint64 {
+		var before, after runtime.MemStats
+		f() // connections and pools
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	up := allocated(func() { fetch(t, http.DefaultClient, "POST", p.url+"/tex2pdf", 50<<20) })
+	down := allocated(func() { fetch(t, http.DefaultClient, "GET", p.url+"/tex2pdf/download/job", 0) })
+	const most = 4 << 20 // client, service and gateway together
+	if up > most || down > most {
+		t.Errorf("an upload of 50 MB allocates %d bytes and a PDF of 20 MB %d; want at most %d", up, down, most)
+	}
+}
