@@ -200,6 +200,15 @@ func (e *fakeEngine) find(_ context.Context, f lease.Filter) (out []lease.Holder
 	return out, err
 }
 
+func (e *fakeEngine) lostReason(_ context.Context, t lease.Token) (r lease.Reason) {
+	_ = e.do("reason", func() {
+		if h := e.holders[t]; h != nil && h.Revocation != nil {
+			r = h.Revocation.Reason
+		}
+	})
+	return r
+}
+
 type fakeSlot struct {
 	e   *fakeEngine
 	ref lease.Ref

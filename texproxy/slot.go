@@ -22,6 +22,7 @@ type engine interface {
 	acquire(ctx context.Context, r lease.Request) (slot, error)
 	attach(r lease.Ref) slot
 	find(ctx context.Context, f lease.Filter) ([]lease.Holder, error)
+	lostReason(ctx context.Context, t lease.Token) lease.Reason
 }
 
 type leaseEngine struct{ Leases }
@@ -38,6 +39,10 @@ func (e leaseEngine) attach(r lease.Ref) slot { return e.Attach(r) }
 
 func (e leaseEngine) find(ctx context.Context, f lease.Filter) ([]lease.Holder, error) {
 	return e.Find(ctx, f)
+}
+
+func (e leaseEngine) lostReason(ctx context.Context, t lease.Token) lease.Reason {
+	return e.LostReason(ctx, t)
 }
 
 const (

@@ -171,6 +171,10 @@ func (p *Proxy) Adopt(_ context.Context, h lease.Holder) error {
 // in the store: nothing is kept here for it.
 func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
 	reason := reasonOf(h)
+	if reason == "" {
+		// A handler that runs at once gets the holder as it was before its mark.
+		reason = p.engine.lostReason(ctx, h.Token)
+	}
 	p.runs.abort(h.Token, &lease.LostError{Reason: reason})
 	p.jobs.dropToken(h.Token)
 	s := p.services[h.Payload[payloadService]]
