@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -42,7 +41,7 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 		refuseMethod(w, rt.kind)
 		return
 	}
-	if !s.busy.take(s.opt.Live.Limits().PerPod) {
+	if !s.busy.take(s.room(rt.kind)) {
 		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
 			message: "the gateway serves as many requests as limits.perPod allows; try again in a few seconds"})
 		return
@@ -58,7 +57,7 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 	case kindInsights:
 		s.hand(s.opt.Page, w, r, rt)
 	case kindMCP:
-		if c, ok := s.admit(w, r, rt); ok && s.fits(w, r, rt) {
+		if c, ok := s.admit(w, r, rt); ok {
 			s.opt.MCP.Serve(w, r, c, rt.name)
 		}
 	case kindTex:
@@ -112,15 +111,14 @@ func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
 	refuse(w, rt.kind, refusal{status: e.Status, code: code, message: e.Why})
 }
 
-// fits refuses a body that says itself that it is too long, before it is read.
-// One that does not say is cut off at the limit by whoever reads it.
-func (s *Server) fits(w http.ResponseWriter, r *http.Request, rt route) bool {
-	limit := s.opt.Live.Limits().RequestBody
-	if r.ContentLength <= limit {
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		return true
+// room is how many requests there may be at once for one more of a kind to be
+// taken. An MCP request is counted by its session as well, which refuses in the
+// form that MCP clients understand; here is only the bound on those that are
+// still being read.
+func (s *Server) room(k kind) int {
+	limit := s.opt.Live.Limits().PerPod
+	if k == kindMCP {
+		return 2 * limit
 	}
-	refuse(w, rt.kind, refusal{status: http.StatusRequestEntityTooLarge, code: "BODY_TOO_LARGE",
-		message: fmt.Sprintf("the request has %d bytes; limits.requestBody allows %d", r.ContentLength, limit)})
-	return false
+	return limit
 }

@@ -94,6 +94,9 @@ func (s *Server) ClientAddr() string { return s.listener.Addr().String() }
 // InternalAddr is the address of the internal listener.
 func (s *Server) InternalAddr() string { return s.inside.Addr().String() }
 
+// ClientHandler is what answers on the client listener.
+func (s *Server) ClientHandler() http.Handler { return s.client.Handler }
+
 // Loopback reports whether the client listener is bound to loopback.
 func (s *Server) Loopback() bool { return s.loopback }
 
