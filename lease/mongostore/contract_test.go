@@ -23,3 +23,5 @@ func openTest(t testing.TB) *Store {
 func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) lease.Store { return openTest(t) })
 }
+
+func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, openTest(b)) }
