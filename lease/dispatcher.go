@@ -116,9 +116,6 @@ func (d *dispatcher) close() {
 // that died before they could, those that failed, those that did not fit. It
 // waits for what it starts.
 func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
-	if d.m.faults.MarksNotSwept {
-		return nil
-	}
 	marks, err := d.m.store.Unhandled(ctx, sweepMarks)
 	if err != nil {
 		return err
@@ -147,7 +144,8 @@ func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
 }
 
 // dispatch takes one mark through the matrix and reports whether it is handled
-// now. h is the holder as it was when it was marked, or the mark.
+// now. The mark is read again first: this pod's sweep and its queue, or another
+// pod's sweep, may have seen to it meanwhile.
 //
 //	holder's pod is this one             handler here
 //	another living pod                   that pod's handler; unreachable → below
@@ -162,10 +160,17 @@ func (d *dispatcher) dispatch(ctx context.Context, h Holder) (handled bool) {
 		return false // it is being handled just now
 	}
 	defer release()
+	mark, ok, err := d.m.store.Holder(ctx, h.Token)
+	if err != nil {
+		return false
+	}
+	if !ok || mark.Revocation == nil || !mark.Revocation.HandledAt.IsZero() {
+		return true
+	}
 	if d.m.faults.HandledBeforeRun {
 		_, _ = d.m.store.MarkHandled(ctx, h.Token)
 	}
-	err := d.route(ctx, h)
+	err = d.route(ctx, mark)
 	d.outcome(h.Token, err)
 	if err != nil {
 		d.m.log.Warn("a revoked lease could not be cleaned up yet; the next sweeps try again",

@@ -7,21 +7,15 @@ type faults struct {
 	RollbackUnderCaller  bool // the caller's expired context ends the rollback too
 	RollbackFromMemory   bool // decrements what memory lists, whether or not the delete matched
 	RollbackSkipped      bool // a failed acquire leaves its holder to the reaper
-	UndoesLostIncrement  bool // decrements after an increment whose reply was lost
 	TrustsListing        bool // state and levels of a mark are taken from the listing
 	ForgetsOwnPod        bool // the own pod is judged by its registration like any other
 	NoGrace              bool // an outage of the store counts against leases and pods
 	HandledBeforeRun     bool // handledAt is set before the handler has run
-	MarksNotSwept        bool // only memory says which handlers still have to run
 	MarksNotDispatched   bool // a reap gives the slot back and tells nobody
-	HandoverIgnored      bool // a pod that has handed over is reaped like a dead one
 	NoAdoption           bool // jobs of a dead pod are reaped
 	UnconfirmedDeletable bool // a release after an unconfirmed close deletes
-	UnreachableIsLost    bool // a store error in a check ends the lease
 	SkipsLevelsNoScope   bool // a capped level without its scope is passed through
 	AcquiresUnregistered bool // takes leases before the registration was seen
 	NewcomersBarge       bool // a newcomer tries before those who wait
-	WaitsBlind           bool // waiters try without looking first
 	ReleaseWakesNobody   bool // local waiters learn of a release by their next look
-	PodsReadFirst        bool // the registry is read before the holders of a dead pod
 }

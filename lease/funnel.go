@@ -192,9 +192,6 @@ func (m *Manager) try(ctx context.Context, f *funnel) (*Lease, *full, error) {
 	for i, s := range f.steps {
 		gen, ok, err := m.increment(ctx, s)
 		<-listed
-		if err != nil && m.faults.UndoesLostIncrement {
-			m.undoIncrement(ctx, s.id)
-		}
 		switch {
 		case pushErr != nil:
 			m.abandon(ctx, h.Token, booked)
@@ -292,16 +289,7 @@ func (m *Manager) rollback(ctx context.Context, t Token, booked []Booking) {
 // abandon is rollback where the store has just failed or the time is up: the
 // caller is answered now and does not wait for it.
 func (m *Manager) abandon(ctx context.Context, t Token, booked []Booking) {
-	m.work.run(func() { m.rollback(ctx, t, booked) })
-}
-
-// undoIncrement serves a fault only.
-func (m *Manager) undoIncrement(ctx context.Context, id CounterID) {
-	ctx, cancel := m.own(ctx)
-	defer cancel()
-	if cs, err := m.store.Counters(ctx, []CounterID{id}); err == nil && len(cs) == 1 {
-		m.decrement(ctx, id, cs[0].Gen)
-	}
+	m.undoing.run(func() { m.rollback(ctx, t, booked) })
 }
 
 // busy describes the level that was full. The global level's figures belong to

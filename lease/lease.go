@@ -143,7 +143,7 @@ func (l *Lease) UpdatePayload(ctx context.Context, p Payload) error {
 
 func (l *Lease) checked(ctx context.Context, ok bool, err error, until time.Time) error {
 	switch {
-	case err != nil && !l.m.faults.UnreachableIsLost:
+	case err != nil:
 		l.m.obs.Checked(l.ref.Label, "unavailable")
 		return storeGone(err)
 	case !ok:

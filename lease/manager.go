@@ -96,7 +96,7 @@ type Manager struct {
 	lazy     lazyGate
 	labels   labels
 	known    knownLeases
-	events   chan Event
+	events   chan Event // nil before Start: nobody would take them
 	faults   faults
 
 	phase   atomic.Int32
@@ -106,7 +106,8 @@ type Manager struct {
 	base    context.Context // what runs for nobody in particular
 	endBase context.CancelFunc
 	endLoop context.CancelFunc
-	work    background // loops and rollbacks
+	loops   background // beats, sweeps, events and looks
+	undoing background // rollbacks that nobody waits for
 }
 
 // The phases of a Manager. Acquire works in phaseRunning only.
@@ -125,7 +126,6 @@ func New(opt Options) (*Manager, error) {
 	m := &Manager{
 		opt: opt, obs: opt.Observer, log: opt.Log, ids: randomIdentities{},
 		handlers: map[string]Handler{},
-		events:   make(chan Event, eventQueue),
 	}
 	m.base, m.endBase = context.WithCancel(context.Background())
 	m.endLoop = func() {}
@@ -158,12 +158,13 @@ func (m *Manager) Start(ctx context.Context) error {
 		return err
 	}
 	m.contact.start(time.Now())
+	m.events = make(chan Event, eventQueue)
 	loops, end := context.WithCancel(m.base)
 	m.endLoop = end
 	m.phase.CompareAndSwap(phaseNew, phaseRunning)
-	m.work.run(func() { m.beatLoop(loops) })
-	m.work.run(func() { m.sweepLoop(loops) })
-	m.work.run(func() { m.storeEvents(loops) })
+	m.loops.run(func() { m.beatLoop(loops) })
+	m.loops.run(func() { m.sweepLoop(loops) })
+	m.loops.run(func() { m.storeEvents(loops) })
 	return nil
 }
 
@@ -193,7 +194,8 @@ func (m *Manager) Stop(ctx context.Context, handedOver bool) error {
 	idle := make(chan struct{})
 	go func() {
 		m.dispatch.close()
-		m.work.wait()
+		m.loops.wait()
+		m.undoing.wait()
 		close(idle)
 	}()
 	select {

@@ -216,7 +216,7 @@ func (m *Manager) reapPod(ctx context.Context, p Pod, hs []Holder, done *Swept) 
 			}
 			// It was handed over: the client goes on with any pod, whose check
 			// makes it that pod's. Its TTL says when nobody came.
-			if p.HandedOver && p.State == PodStopped && !m.faults.HandoverIgnored {
+			if p.HandedOver && p.State == PodStopped {
 				continue
 			}
 		}

@@ -129,7 +129,7 @@ func (q *waitLines) join(f *funnel, no *full) (*waiter, error) {
 	if l == nil {
 		l = &line{kick: make(chan struct{}, 1)}
 		q.lines[f.def.Resource] = l
-		q.m.work.run(func() { q.lookLoop(f.def.Resource, l) })
+		q.m.loops.run(func() { q.lookLoop(f.def.Resource, l) })
 	}
 	l.waiters = append(l.waiters, w)
 	return w, nil
@@ -290,15 +290,13 @@ func (q *waitLines) look(l *line) error {
 	if len(front) == 0 {
 		return nil
 	}
-	count := map[CounterID]int{}
-	if !q.m.faults.WaitsBlind {
-		cs, err := q.m.store.Counters(q.m.base, ids)
-		if err != nil {
-			return err
-		}
-		for _, c := range cs {
-			count[c.ID] = c.Count
-		}
+	cs, err := q.m.store.Counters(q.m.base, ids)
+	if err != nil {
+		return err
+	}
+	count := make(map[CounterID]int, len(cs))
+	for _, c := range cs {
+		count[c.ID] = c.Count
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -699,3 +699,37 @@ func (s *Memory) PurgeRecords(ctx context.Context) (int, error) {
 	}
 	return n, nil
 }
+
+// AllHolders returns every holder in token order, marks included.
+func (s *Memory) AllHolders() []lease.Holder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hs := make([]lease.Holder, 0, len(s.holders))
+	for _, t := range slices.Sorted(maps.Keys(s.holders)) {
+		hs = append(hs, cloned(s.holders[t]))
+	}
+	return hs
+}
+
+// AllCounters returns every counter in id order.
+func (s *Memory) AllCounters() []lease.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cs := make([]lease.Counter, 0, len(s.counters))
+	for _, id := range slices.Sorted(maps.Keys(s.counters)) {
+		cs = append(cs, s.counters[id])
+	}
+	return cs
+}
+
+// Put writes holders and counters as they are, to begin a test in the middle.
+func (s *Memory) Put(hs []lease.Holder, cs []lease.Counter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range hs {
+		s.holders[h.Token] = cloned(h)
+	}
+	for _, c := range cs {
+		s.counters[c.ID] = c
+	}
+}
