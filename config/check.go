@@ -50,6 +50,13 @@ func (c *checker) listeners() {
 	if ok && iok && port != 0 && port == iport {
 		c.Complain("internal.listen", "the port is that of listen; /internal must not be on the clients' port")
 	}
+	if g.PublicURL != "" {
+		if u, what := httpURL(g.PublicURL, false); what != "" {
+			c.Complain("publicURL", "%s", what)
+		} else if strings.Trim(u.Path, "/") != "" {
+			c.Complain("publicURL", "scheme and host only: the gateway's paths begin at the root")
+		}
+	}
 	if (g.TLS.Cert == "") != (g.TLS.Key == "") {
 		c.Complain("tls", "cert and key belong together; set both or neither")
 	}

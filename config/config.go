@@ -23,6 +23,10 @@ type Gateway struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8080"`
 	// Certificate of both listeners.
 	TLS TLS `yaml:"tls"`
+	// Address under which clients reach the gateway, such as
+	// https://gateway.example.com, for what tells OAuth clients where to get a
+	// token. The default is that of identity.jwt.audience where it is a URL.
+	PublicURL string `yaml:"publicURL"`
 	// The listener for pods, operators and monitoring.
 	Internal Internal `yaml:"internal"`
 	// How other pods see this one.

@@ -23,6 +23,11 @@ func (c *checker) surprises() {
 	if g.Lease.PendingTTL > g.Lease.ReconcileSafety {
 		c.Warn("lease.pendingTTL", "a holder that is not whole within half of lease.reconcileSafety (%s) never becomes so; a longer pendingTTL only keeps its slots", g.Lease.ReconcileSafety)
 	}
+	if j := g.Identity.JWT; j != nil && g.PublicURL == "" && !g.Loopback() {
+		if _, what := httpURL(j.Audience, true); what != "" {
+			c.Warn("identity.jwt", "OAuth clients are not told where to get a token, since the gateway does not know its own address; set publicURL")
+		}
+	}
 	if j := g.Identity.JWT; j != nil && strings.HasPrefix(j.JWKSURL, "http://") {
 		c.Warn("identity.jwt.jwksURL", "whoever can change what comes over plain http can make tokens; use https")
 	}
