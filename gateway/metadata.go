@@ -13,6 +13,9 @@ import (
 // configuration alone: a request's Host is the caller's word. Empty where the
 // configuration does not say.
 func (s *Server) publicBase(j *config.JWT) string {
+	if p := s.opt.Config.PublicURL; p != "" {
+		return strings.TrimRight(p, "/")
+	}
 	// The audience of a token for an MCP server is the server's address (RFC 8707),
 	// so an audience that is an address says where the gateway is.
 	if u, err := url.Parse(j.Audience); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
