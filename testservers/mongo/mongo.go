@@ -73,11 +73,22 @@ type Server struct {
 	dir, port string
 }
 
-// Start starts a server with its data in dir, on port of 127.0.0.1. It is
-// stopped when the test ends. MONGODB_URI has no effect: the test wants a
-// server that it may stop.
+// Start starts a server with its data in dir, on port of 127.0.0.1. An empty
+// dir makes one; t.TempDir's will not do for root, since the server runs as
+// nobody, who may not enter it. The server is stopped when the test ends.
+// MONGODB_URI has no effect: the test wants a server that it may stop.
 func Start(t testing.TB, dir string, port int) *Server {
 	t.Helper()
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("/var/tmp", "mcp-lease-gateway-mongo-"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) }) // after the stop below
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := &Server{dir: dir, port: fmt.Sprint(port)}
 	t.Cleanup(func() {
 		if _, err := run("stop", s.dir, s.port); err != nil {
