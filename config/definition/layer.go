@@ -22,14 +22,24 @@ type Limits struct {
 
 // layer is what one document says. A nil field is left out.
 type layer struct {
-	Name     *string `yaml:"name"`
+	// The lease's name; it must be the file's.
+	Name *string `yaml:"name"`
+	// What is counted; leases with the same resource share its slots. The
+	// default is the name.
 	Resource *string `yaml:"resource"`
-	Global   *int    `yaml:"levels.global" min:"1" max:"1000000000"`
-	Tenant   *int    `yaml:"levels.tenant" min:"1" max:"1000000000"`
-	Project  *int    `yaml:"levels.project" min:"1" max:"1000000000"`
-	User     *int    `yaml:"levels.user" min:"1" max:"1000000000"`
-	TTL      *int    `yaml:"ttlSeconds" min:"1" max:"1000000000"`
-	Wait     *int    `yaml:"waitMs" min:"0" max:"1000000000"`
+	// Most holders in all.
+	Global *int `yaml:"levels.global" min:"1" max:"1000000000"`
+	// Most holders of one tenant.
+	Tenant *int `yaml:"levels.tenant" min:"1" max:"1000000000"`
+	// Most holders of one project.
+	Project *int `yaml:"levels.project" min:"1" max:"1000000000"`
+	// Most holders of one user, over all projects of the tenant.
+	User *int `yaml:"levels.user" min:"1" max:"1000000000"`
+	// Idle seconds after which the lease is taken back: longer than the longest
+	// pause between two uses.
+	TTL *int `yaml:"ttlSeconds" min:"1" max:"1000000000"`
+	// Longest wait for a slot, in milliseconds; 0 refuses at once.
+	Wait *int `yaml:"waitMs" min:"0" max:"1000000000"`
 }
 
 var (

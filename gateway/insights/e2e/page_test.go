@@ -151,7 +151,7 @@ func TestAnAdminSeesFiltersAndRevokesInARealBrowser(t *testing.T) {
 	}
 	lost := 0
 	for _, c := range append(clients, gone) {
-		status, _, body := c.send(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"page","arguments":{}}}`)
+		status, _, body := c.send(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"snapshot","arguments":{}}}`)
 		if status == http.StatusNotFound && strings.Contains(body, "LEASE_LOST") && strings.Contains(body, "revoke") {
 			lost++
 		}
