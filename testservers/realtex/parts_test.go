@@ -24,6 +24,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -329,22 +330,51 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // service of a cluster does.
 type balancer struct {
 	*httptest.Server
-	pods chan []string
+	mu   sync.Mutex
+	pods []string
+	busy map[string]int
 	next int
 }
 
 func balance(t *testing.T) *balancer {
 	t.Helper()
-	b := &balancer{pods: make(chan []string, 1)}
-	b.pods <- nil
+	b := &balancer{busy: map[string]int{}}
 	b.Server = httptest.NewServer(http.HandlerFunc(b.serve))
 	t.Cleanup(b.Close)
 	return b
 }
 
 func (b *balancer) set(urls ...string) {
-	<-b.pods
-	b.pods <- urls
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pods = urls
+}
+
+// pick counts a request in at the next pod.
+func (b *balancer) pick() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pods) == 0 {
+		return ""
+	}
+	b.next++
+	target := b.pods[b.next%len(b.pods)]
+	b.busy[target]++
+	return target
+}
+
+func (b *balancer) done(target string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy[target]--
+}
+
+// quiet reports whether no request is under way at a pod. A crash breaks those
+// that are, for any client; what is tried here is a crash between them.
+func (b *balancer) quiet(target string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.busy[target] == 0
 }
 
 func (b *balancer) serve(w http.ResponseWriter, r *http.Request) {
@@ -353,36 +383,41 @@ func (b *balancer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for range 200 { // a few seconds
-		pods := <-b.pods
-		b.next++
-		target := ""
-		if len(pods) > 0 {
-			target = pods[b.next%len(pods)]
-		}
-		b.pods <- pods
-		up, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), bytes.NewReader(body))
-		if err != nil {
-			continue
-		}
-		up.Header = r.Header.Clone()
-		up.Close = true
-		resp, err := http.DefaultTransport.RoundTrip(up)
-		var dial *net.OpError
-		if errors.As(err, &dial) && dial.Op == "dial" {
-			time.Sleep(20 * time.Millisecond)
-			continue // no pod has seen it
-		}
-		if err != nil {
-			w.WriteHeader(http.StatusBadGateway)
+		if b.forward(w, r, body) {
 			return
 		}
-		defer resp.Body.Close()
-		for k, v := range resp.Header {
-			w.Header()[k] = v
-		}
-		w.WriteHeader(resp.StatusCode)
-		io.Copy(w, resp.Body)
-		return
+		time.Sleep(20 * time.Millisecond) // no pod has seen it
 	}
 	w.WriteHeader(http.StatusBadGateway)
+}
+
+func (b *balancer) forward(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
+	target := b.pick()
+	if target == "" {
+		return false
+	}
+	defer b.done(target)
+	up, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return true
+	}
+	up.Header = r.Header.Clone()
+	up.Close = true
+	resp, err := http.DefaultTransport.RoundTrip(up)
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return false
+	}
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return true
+	}
+	defer resp.Body.Close()
+	for k, v := range resp.Header {
+		w.Header()[k] = v
+	}
+	w.WriteHeader(resp.StatusCode)
+	io.Copy(w, resp.Body)
+	return true
 }

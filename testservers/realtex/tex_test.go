@@ -258,6 +258,7 @@ func TestVancesClientCompilesTwentyTimesWhilePodsRestart(t *testing.T) {
 			case <-time.After(5 * time.Second):
 			}
 			lb.set(b.URL) // what a cluster does before it stops a pod
+			eventually(t, "the pod is between two requests", func() bool { return lb.quiet(a.URL) })
 			if i%2 == 0 {
 				a.Terminate(t)
 			} else {
