@@ -101,17 +101,23 @@ func (c *child) read() error {
 
 func (c *child) route(m *wire.Message, line []byte) {
 	message := m.All.Of(line)
-	to := c.target(m, line, message)
-	if to == nil {
-		return
-	}
-	select {
-	case to.ch <- message:
-	case <-to.gone:
-		if !m.Response() {
-			c.keep(message)
+	for {
+		to := c.target(m, line, message)
+		if to == nil {
+			return
 		}
-	case <-c.ctx.Done():
+		select {
+		case to.ch <- message:
+			return
+		case <-to.gone:
+			// The stream ended before it took the message: it goes to the one that
+			// it would go to now. An answer has nobody else who waits for it.
+			if m.Response() {
+				return
+			}
+		case <-c.ctx.Done():
+			return
+		}
 	}
 }
 
@@ -156,12 +162,6 @@ func (c *child) target(m *wire.Message, line, message []byte) *mailbox {
 	return nil
 }
 
-func (c *child) keep(message []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.enqueue(message)
-}
-
 func (c *child) enqueue(message []byte) {
 	c.queue = append(c.queue, message)
 	c.queued += len(message)
@@ -193,9 +193,9 @@ func (c *child) post(b *mailbox, body []byte, env *wire.Envelope, opening bool) 
 
 // leave takes a stream out.
 func (c *child) leave(b *mailbox) {
-	close(b.gone)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer close(b.gone) // when it is out: what was on its way looks for another
 	for k, v := range c.waiting {
 		if v == b {
 			delete(c.waiting, k)

@@ -102,6 +102,14 @@ func (t *turn) gone(s *live, waits bool) {
 		t.refuse(unknownSession())
 		return
 	}
+	if reason == "" && !sl.Noop() {
+		// The upstream may have forgotten the session since another pod's handler
+		// ended it: then the mark knows why.
+		reason = t.p.engine.lostReason(t.r.Context(), sl.Ref().Token)
+		s.mu.Lock()
+		s.reason = reason
+		s.mu.Unlock()
+	}
 	if t.c.OnLost == onLostReopen && waits && !told && t.keepInit(t.r.Context(), s, sl) {
 		s.mu.Lock()
 		s.told = true

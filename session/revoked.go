@@ -29,6 +29,9 @@ func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
 			if h.Revocation != nil {
 				reason = h.Revocation.Reason
 			}
+			if reason == "" { // a holder as it was before its mark
+				reason = p.engine.lostReason(ctx, h.Token)
+			}
 			if s.close(wasLost, reason, &lostCause{reason}) {
 				p.opt.Log.InfoContext(ctx, "session revoked", "session", s.number, "server", s.server, "reason", reason)
 			}
