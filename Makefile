@@ -50,7 +50,7 @@ bench: build
 
 # All schedules with up to three preemptions: minutes to hours.
 explore:
-	$(GO) test -tags explore -timeout 0 -v -run Explore ./lease/...
+	LEASE_PREEMPTIONS=3 $(GO) test -timeout 0 -v -run Explore ./lease/...
 
 # Every fuzz target for FUZZTIME.
 fuzz:
