@@ -112,6 +112,7 @@ func TestASessionLivesFromInitializeToDelete(t *testing.T) {
 }
 
 func mcpGoClient(t *testing.T, url string) (func(string, map[string]any) string, func()) {
+	//lint:ignore SA1019 clients of the revisions with sessions listen so
 	c, err := client.NewStreamableHttpClient(url, transport.WithContinuousListening())
 	if err != nil {
 		t.Fatal(err)

@@ -198,6 +198,7 @@ func ask(ctx context.Context, m *server.MCPServer, what string) (string, error) 
 		var r mcp.CreateMessageRequest
 		r.Messages = []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent("What is on the page?")}}
 		r.MaxTokens = 100
+		//lint:ignore SA1019 servers of the revisions with sampling ask so
 		answer, err = m.RequestSampling(ctx, r)
 	case "elicitation":
 		var r mcp.ElicitationRequest

@@ -22,10 +22,7 @@ const (
 // characters would name holders by accident.
 const minToken = 4
 
-var (
-	allStates  = []lease.State{lease.Pending, lease.Held, lease.Revoked}
-	liveStates = []lease.State{lease.Pending, lease.Held}
-)
+var allStates = []lease.State{lease.Pending, lease.Held, lease.Revoked}
 
 // HolderQuery selects holders; empty fields select all.
 type HolderQuery struct {
