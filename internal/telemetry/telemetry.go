@@ -49,7 +49,7 @@ func New(r prometheus.Registerer) *Metrics {
 		r.MustRegister(v)
 		return v
 	}
-	return &Metrics{
+	m := &Metrics{
 		acquire:        counter("vance_lease_acquire_total", "Acquires by outcome: success, busy, noop, unavailable.", "resource", "outcome"),
 		check:          counter("vance_lease_check_total", "Checks by outcome: ok, lost, unavailable.", "resource", "outcome"),
 		release:        counter("vance_lease_release_total", "Releases by outcome: ok, already-released, error.", "resource", "outcome"),
@@ -65,6 +65,19 @@ func New(r prometheus.Registerer) *Metrics {
 		reloads:        counter("vance_gateway_reload_total", "Configuration reloads by outcome: ok, invalid.", "outcome"),
 		events:         func(lease.Event) {},
 	}
+	// A series that first appears at 1 has never risen, for an alert on its
+	// increase: those whose labels are known begin at 0.
+	for v, labels := range map[*prometheus.CounterVec][]string{
+		m.reap:      {"idle", "pod", "revoke", "close"},
+		m.reconcile: {"corrected"},
+		m.closes:    {"confirmed", "refused", "unreachable"},
+		m.reloads:   {"ok", "invalid"},
+	} {
+		for _, l := range labels {
+			v.WithLabelValues(l)
+		}
+	}
+	return m
 }
 
 // CountAudit exposes how many records the audit log has lost.
