@@ -66,7 +66,7 @@ func newFakeEngine() *fakeEngine {
 func (e *fakeEngine) notify() { close(e.changed); e.changed = make(chan struct{}) }
 
 // until waits for a state of the engine.
-func (e *fakeEngine) until(t *testing.T, what string, ok func() bool) {
+func (e *fakeEngine) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
 	for {
@@ -318,9 +318,15 @@ func (c *counts) Closed(outcome string) {
 	c.closed[outcome]++
 }
 
+// benchRig is a rig in front of a benchmark's upstream.
+func benchRig(b *testing.B, u *url.URL) *rig {
+	b.Helper()
+	return newRig(b, func(r *rig) { r.docs.doc.URL = u })
+}
+
 // rig is a gateway pod in front of a test upstream.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	engine *fakeEngine
 	docs   *fakeDocs
 	up     *testUpstream
@@ -336,7 +342,7 @@ type rig struct {
 
 var testKey = bytes.Repeat([]byte{7}, seal.KeySize)
 
-func newRig(t *testing.T, edit ...func(*rig)) *rig {
+func newRig(t testing.TB, edit ...func(*rig)) *rig {
 	t.Helper()
 	r := &rig{t: t, engine: newFakeEngine(), up: newTestUpstream(t), counts: &counts{closed: map[string]int{}, served: map[string]int{}}}
 	u, _ := url.Parse(r.up.URL + "/mcp")
@@ -450,7 +456,7 @@ func call(id any, tool string) string {
 // testUpstream is an MCP server on raw HTTP whose every answer a test decides.
 type testUpstream struct {
 	*httptest.Server
-	t        *testing.T
+	t        testing.TB
 	mu       sync.Mutex
 	sessions map[string]bool
 	next     int
@@ -470,7 +476,7 @@ type testUpstream struct {
 	gone      int // status for unknown sessions
 }
 
-func newTestUpstream(t *testing.T) *testUpstream {
+func newTestUpstream(t testing.TB) *testUpstream {
 	u := &testUpstream{t: t, sessions: map[string]bool{}, release: make(chan struct{}), entered: make(chan string, 100), push: make(chan string), gone: 404}
 	u.Server = httptest.NewUnstartedServer(u)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
