@@ -120,7 +120,7 @@ func (q *request) bindResult(ctx context.Context, location string) {
 	if key, ok := q.s.owned(m); ok {
 		ctx, cancel := context.WithTimeout(ctx, storePatience)
 		defer cancel()
-		if _, _, err := q.claim(ctx, recordName, key, q.owner, namesLive); err != nil {
+		if _, err := q.claim(ctx, recordName, key, q.owner, namesLive); err != nil {
 			q.owners.put(recordName+" "+key, q.owner, false)
 			q.log().Warn("the owner of a result could not be recorded", "err", err)
 		}

@@ -157,6 +157,9 @@ var hopByHop = map[string]bool{
 var keptFromUpstream = map[string]bool{
 	"Authorization": true, "Cookie": true, "X-Api-Key": true, "Origin": true, "Forwarded": true,
 	"Expect": true, "Content-Length": true, "Host": true, "Via": true, "X-Real-Ip": true,
+	// What some frameworks take for the method or the path: it would undo what
+	// was matched here.
+	"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true, "X-Original-Url": true, "X-Rewrite-Url": true,
 }
 
 // keptFromClient are an upstream's headers that concern its own origin only.

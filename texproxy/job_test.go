@@ -720,9 +720,9 @@ func TestHeadersOfTheGatewayStayHere(t *testing.T) {
 	})
 	r := do(t, request1(t, "POST", p.url+"/tex2pdf?keep=1", strings.NewReader("x"),
 		"Authorization", "Bearer client", "X-API-Key", "client", "Cookie", "a=b", "Origin", "http://x", "X-Vance-User", "u", "Forwarded", "for=1",
-		"X-Forwarded-For", "1.2.3.4", "Connection", "X-Hop", "X-Hop", "1", "X-Mine", "kept", "User-Agent", "vance/1"))
+		"X-Forwarded-For", "1.2.3.4", "X-Original-URL", "/admin", "X-HTTP-Method-Override", "DELETE", "Connection", "X-Hop", "X-Hop", "1", "X-Mine", "kept", "User-Agent", "vance/1"))
 	got := up.seen()[0]
-	for _, k := range []string{"Authorization", "Cookie", "Origin", "X-Vance-User", "Forwarded", "X-Forwarded-For", "X-Hop"} {
+	for _, k := range []string{"Authorization", "Cookie", "Origin", "X-Vance-User", "Forwarded", "X-Forwarded-For", "X-Hop", "X-Original-URL", "X-HTTP-Method-Override"} {
 		if v := got.Header.Get(k); v != "" {
 			t.Errorf("%s went up: %q", k, v)
 		}
@@ -746,4 +746,18 @@ func TestHeadersOfTheGatewayStayHere(t *testing.T) {
 	if s := p.log.String(); strings.Contains(s, "up-secret") || strings.Contains(s, "client") {
 		t.Errorf("a secret is in the log: %s", s)
 	}
+}
+
+func TestAnAnnouncedUploadTakesNoRoom(t *testing.T) {
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return config.Limits{Spool: 1 << 20} } })
+	for range 4 { // each announces most of the spool and sends nothing
+		conn, err := net.Dial("tcp", p.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\nx")
+	}
+	eventually(t, "they are under way", func() bool { return p.spool.used.Load() >= 4 })
+	mustSubmit(t, p.url)
 }

@@ -89,22 +89,29 @@ func (o *owners) get(key string) (remembered, bool) {
 	return entry, true
 }
 
-// claim binds a key to an owner for ttl, or finds whose it is already. Fresh
-// says that nobody had it.
-func (p *Proxy) claim(ctx context.Context, kind, key string, who owner, ttl time.Duration) (stands owner, fresh bool, err error) {
+// claimed is what a claim found.
+type claimed struct {
+	owner owner
+	fresh bool      // nobody had it
+	at    time.Time // when it was first claimed, by the clock of the pod that did
+}
+
+// claim binds a key to an owner for ttl, or finds whose it is already.
+func (p *Proxy) claim(ctx context.Context, kind, key string, who owner, ttl time.Duration) (claimed, error) {
 	values := who.values()
-	values["claim"] = rand.Text()
+	values["claim"], values["at"] = rand.Text(), time.Now().UTC().Format(time.RFC3339Nano)
 	var r lease.Record
-	err = patiently(ctx, func(ctx context.Context) (err error) {
+	err := patiently(ctx, func(ctx context.Context) (err error) {
 		r, err = p.opt.Records.ClaimRecord(ctx, lease.Record{Kind: kind, Key: key, Value: values, TTL: ttl})
 		return err
 	})
 	if err != nil {
-		return owner{}, false, err
+		return claimed{}, err
 	}
-	stands = ownerFrom(r.Value)
-	p.owners.put(kind+" "+key, stands, false)
-	return stands, r.Value["claim"] == values["claim"], nil
+	c := claimed{owner: ownerFrom(r.Value), fresh: r.Value["claim"] == values["claim"]}
+	c.at, _ = time.Parse(time.RFC3339Nano, r.Value["at"]) // ours, or an older one's zero
+	p.owners.put(kind+" "+key, c.owner, false)
+	return c, nil
 }
 
 // lookup reads whose a key is.
@@ -129,6 +136,6 @@ func (p *Proxy) mayUseName(ctx context.Context, key string, who owner) (bool, er
 	if known, ok := p.owners.get(recordName + " " + key); ok {
 		return known.owner == who, nil
 	}
-	got, _, err := p.claim(ctx, recordName, key, who, namesLive)
-	return got == who, err
+	got, err := p.claim(ctx, recordName, key, who, namesLive)
+	return got.owner == who, err
 }

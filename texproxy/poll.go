@@ -205,14 +205,14 @@ func (q *request) retake(mark lease.Holder) (located, error) {
 		return lost, nil
 	}
 	ctx := q.r.Context()
-	_, first, err := q.claim(ctx, recordRetake, string(mark.Token), q.owner, afterEnd)
-	if err != nil {
+	try, err := q.claim(ctx, recordRetake, string(mark.Token), q.owner, afterEnd)
+	switch {
+	case err != nil:
 		return lost, err
-	}
-	key := q.s.jobKey(q.m.job())
-	if !first {
-		// Another poll of this job is at it, or was refused.
-		return q.awaitRetake(key, lost)
+	case !try.fresh && time.Since(try.at) > storePatience:
+		return lost, nil // it was tried, and there was no slot
+	case !try.fresh:
+		return q.awaitRetake(q.s.jobKey(q.m.job()), lost) // another poll is at it
 	}
 	d, err := q.definition(ctx)
 	if err != nil {

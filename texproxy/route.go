@@ -1,6 +1,7 @@
 package texproxy
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -182,7 +183,11 @@ func cleanPath(escaped string) (string, bool) {
 			return "", false
 		}
 		if c != '%' {
-			b.WriteByte(c)
+			if plainPath(c) {
+				b.WriteByte(c)
+			} else {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
 			continue
 		}
 		if i+2 >= len(escaped) {
@@ -196,7 +201,7 @@ func cleanPath(escaped string) (string, bool) {
 		switch d := byte(hi<<4 | lo); {
 		case d == '/' || d == '\\' || d == '%' || d < ' ' || d == 0x7f:
 			return "", false
-		case d >= 'a' && d <= 'z', d >= 'A' && d <= 'Z', d >= '0' && d <= '9', d == '-', d == '.', d == '_', d == '~':
+		case unreserved(d):
 			b.WriteByte(d)
 		default:
 			b.WriteByte('%')
@@ -215,6 +220,14 @@ func cleanPath(escaped string) (string, bool) {
 	}
 	return clean, true
 }
+
+// unreserved characters mean the same with and without an escape (RFC 3986 §2.3).
+func unreserved(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+// plainPath reports whether a path may hold c without an escape.
+func plainPath(c byte) bool { return unreserved(c) || strings.IndexByte("/!$&'()*+,;=:@", c) >= 0 }
 
 func unhex(c byte) int {
 	switch {

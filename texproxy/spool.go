@@ -121,7 +121,7 @@ func (s *spool) take(w http.ResponseWriter, r *http.Request, most int64) (_ *upl
 		}
 		return nil, errTooLarge
 	}
-	if r.ContentLength > 0 && !u.reserve(r.ContentLength) {
+	if r.ContentLength > 0 && s.used.Load()+r.ContentLength > s.limit() {
 		if !expectsContinue(r) {
 			body.drain()
 		}
@@ -139,7 +139,9 @@ func (s *spool) take(w http.ResponseWriter, r *http.Request, most int64) (_ *upl
 				body.drain()
 				return nil, errTooLarge
 			}
-			if r.ContentLength < 0 && !u.reserve(int64(n)) {
+			// Room is taken by bytes that have come, not by those that are
+			// announced: announcing costs a client nothing.
+			if !u.reserve(int64(n)) {
 				body.drain()
 				return nil, errSpoolFull
 			}

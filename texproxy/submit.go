@@ -123,19 +123,19 @@ func (q *request) started(ctx context.Context, sl slot, id string, since time.Ti
 		j.unstored = true
 		q.log().Error("a job could not be written to its holder; this pod goes on trying", "err", err)
 	}
-	who, fresh, err := q.claim(ctx, recordJob, key, q.owner, q.s.HoldMax+afterEnd)
+	got, err := q.claim(ctx, recordJob, key, q.owner, q.s.HoldMax+afterEnd)
 	switch {
 	case err != nil:
 		q.owners.put(recordJob+" "+key, q.owner, false)
 		q.log().Error("the owner of a job could not be recorded", "err", err)
-	case who != q.owner:
+	case got.owner != q.owner:
 		// The service names the same thing alike for all its users, and this
 		// one is another owner's.
 		a.Body.Close()
 		q.giveBack(sl)
 		notFound(q.w)
 		return
-	case !fresh && q.counted(ctx, j):
+	case !got.fresh && q.counted(ctx, j):
 		q.giveBack(sl)
 		q.answer(a, sl)
 		return
@@ -214,14 +214,14 @@ func (p *Proxy) end(ctx context.Context, j *job) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storePatience)
 	defer cancel()
-	if _, _, err := p.claim(ctx, recordJob, j.key(), j.owner, afterEnd); err != nil {
+	if _, err := p.claim(ctx, recordJob, j.key(), j.owner, afterEnd); err != nil {
 		p.owners.put(recordJob+" "+j.key(), j.owner, false)
 		p.opt.Log.Warn("the owner of an ended job could not be recorded", "service", j.s.Name, "err", err)
 	}
 	if j.retaken {
 		// Without this a later poll would find the mark of the lost lease and
 		// take the job for a running one.
-		if _, _, err := p.claim(ctx, recordEnded, j.key(), j.owner, afterEnd); err != nil {
+		if _, err := p.claim(ctx, recordEnded, j.key(), j.owner, afterEnd); err != nil {
 			p.opt.Log.Warn("the end of a job could not be recorded", "service", j.s.Name, "err", err)
 		}
 	}
