@@ -110,15 +110,15 @@ func (id CounterID) Parse() (resource string, level definition.Level, s Scope, e
 // it is; in any other one a colon is encoded, so that no name that somebody
 // writes down can reach an inline counter.
 func EncodeResource(resource string) string {
-	if InlineResource(resource) {
+	if inlineResource(resource) {
 		return resource
 	}
 	return encodePart(resource)
 }
 
-// InlineResource reports whether resource is one that an inline definition
+// inlineResource reports whether resource is one that an inline definition
 // gets: definition.InlinePrefix and the encoded tenant/project/name.
-func InlineResource(resource string) bool {
+func inlineResource(resource string) bool {
 	rest, ok := strings.CutPrefix(resource, definition.InlinePrefix)
 	if !ok {
 		return false
@@ -133,7 +133,7 @@ func InlineResource(resource string) bool {
 }
 
 func decodeResource(s string) (string, error) {
-	if InlineResource(s) {
+	if inlineResource(s) {
 		return s, nil
 	}
 	return decodePart(s)

@@ -29,6 +29,7 @@ func NewStepped(opt Options, f Faults, token func() Token, gen func() Gen, base 
 	m.endBase()
 	m.base, m.endBase = context.WithCancel(base)
 	m.phase.Store(phaseRunning)
+	m.lines.jitter = func() time.Duration { return (pollMin + pollMax) / 2 }
 	m.lastOwn.Store(time.Now().Add(1000 * time.Hour).UnixNano())
 	return m, nil
 }

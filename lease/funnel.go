@@ -115,7 +115,7 @@ func (m *Manager) plan(r Request) (*funnel, error) {
 		// The reaper must be able to clean up after it (spec §3).
 		return nil, permanent("nothing here can clean up after a lease of type "+strconv.Quote(r.Type), "")
 	}
-	if d.Inline != InlineResource(d.Resource) || d.Inline != strings.HasPrefix(d.Resource, definition.InlinePrefix) {
+	if d.Inline != inlineResource(d.Resource) || d.Inline != strings.HasPrefix(d.Resource, definition.InlinePrefix) {
 		return nil, permanent("the lease "+d.Name+" names a resource that belongs to inline definitions", "")
 	}
 	if d.TTL <= 0 {

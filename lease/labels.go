@@ -25,7 +25,7 @@ type driftKey struct {
 // learn keeps a label. There are as many as names in system and bundled
 // documents; the others are not kept.
 func (l *labels) learn(resource, label string) {
-	if label == "" || label == otherLabel || InlineResource(resource) {
+	if label == "" || label == otherLabel || inlineResource(resource) {
 		return
 	}
 	l.mu.Lock()
@@ -37,7 +37,7 @@ func (l *labels) learn(resource, label string) {
 }
 
 func (l *labels) of(resource string) string {
-	if InlineResource(resource) {
+	if inlineResource(resource) {
 		return "mcp-inline"
 	}
 	l.mu.Lock()

@@ -20,6 +20,7 @@ const (
 	busyNamesTheLevel      = "a refusal names the level that was full, how full, and since when"
 	globalIsPrivate        = "a refusal by the global level tells no figures"
 	fullRollsBack          = "a refused acquire leaves nothing behind"
+	firstUseIsNotRefused   = "the first use of a counter is not refused, whoever else comes first"
 	expiredCallerRollsBack = "a caller whose time is up leaves no holder behind"
 	lostPushRollsBack      = "a last push whose reply is lost leaves no HELD holder behind"
 	crashedAcquirerFrees   = "an acquirer that crashed blocks its slot for the pending TTL and not for the lease's"
@@ -119,6 +120,26 @@ var acquireProofs = []proof{
 		b := w.busy(m, r)
 		w.check(b.Level == definition.Global && b.Cap == 0 && b.Count == 0 && b.Oldest == 0, "%+v", b)
 	}},
+	{firstUseIsNotRefused, func(w *world) {
+		m := w.pod("a", quiet)
+		w.calls.set(func() { w.calls.slow = time.Millisecond })
+		d := browser(only(definition.Global, 20))
+		got := make(chan error, 20)
+		for range 20 {
+			go func() {
+				r := wants(d, "u")
+				r.MaxWait = lease.NoWait
+				_, err := m.Acquire(context.Background(), r)
+				got <- err
+			}()
+		}
+		for range 20 {
+			if err := <-got; err != nil {
+				w.errorf("%v", err)
+			}
+		}
+		w.balanced()
+	}},
 	{fullRollsBack, func(w *world) {
 		m := w.pod("a", quiet)
 		d := browser(only(definition.Global, 1))
@@ -166,7 +187,7 @@ var acquireProofs = []proof{
 	}},
 	{crashedAcquirerFrees, func(w *world) {
 		m, other := w.pod("a", quiet), w.pod("b")
-		d := browser(only(definition.User, 1))
+		d := browser(map[definition.Level]definition.Cap{definition.User: 1, definition.Global: 9})
 		d.TTL = 10 * time.Minute
 		w.calls.set(func() {
 			w.calls.trip = func(op string) (error, error) {
@@ -178,9 +199,8 @@ var acquireProofs = []proof{
 		})
 		w.refused(m, wants(d, "u1"))
 		m.Settle()
-		w.kill(m)
 		w.calls.set(func() { w.calls.trip = nil })
-		time.Sleep(2 * time.Minute) // less than its TTL; the counter is mended by reconcile
+		time.Sleep(2 * time.Minute) // less than its TTL
 		r := wants(d, "u1")
 		r.MaxWait = lease.NoWait
 		w.acquire(other, r)
@@ -270,14 +290,16 @@ var acquireProofs = []proof{
 		m := w.pod("a", quiet)
 		d := browser(only(definition.Global, 1))
 		d.Wait = time.Minute
-		l := w.acquire(m, wants(d, "u0"))
-		order := make(chan int, 10)
+		// Slots come free through another pod, whose releases wake nobody here.
+		other := w.pod("b", quiet)
+		l := other.Attach(w.acquire(m, wants(d, "u0")).Ref())
+		order := make(chan int, 200)
 		for i := range 5 {
 			go func() {
 				if l, err := m.Acquire(context.Background(), wants(d, "u")); err == nil {
 					order <- i
 					time.Sleep(300 * time.Millisecond)
-					_ = l.Release(context.Background())
+					_ = other.Attach(l.Ref()).Release(context.Background())
 				}
 			}()
 			time.Sleep(10 * time.Millisecond)
@@ -289,10 +311,7 @@ var acquireProofs = []proof{
 			for range 100 {
 				go func() {
 					if l, err := m.Acquire(context.Background(), wants(d, "late")); err == nil {
-						select {
-						case order <- 99:
-						default:
-						}
+						order <- 99
 						_ = l.Release(context.Background())
 					}
 				}()

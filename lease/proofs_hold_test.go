@@ -53,6 +53,7 @@ const (
 	forceNeedsNoPod        = "a forced revocation needs no pod, and a later pod runs the handler"
 	viewResolves           = "a shortened token finds its holder, and another tenant's does not"
 	labelsStayFew          = "drift is told under names that may be labels"
+	movedLives             = "a lease that moved to a living pod between listing and mark lives"
 	handleRevokedAnswers   = "a peer's request runs the handler once and answers for it"
 )
 
@@ -73,6 +74,7 @@ var holdProofs = []proof{
 		w.used(l, 20*time.Minute)
 		time.Sleep(2*time.Minute - time.Second)
 		w.lives(l)
+		w.lives(l) // twice in one millisecond
 		time.Sleep(2*time.Minute + 31*time.Second)
 		w.lost(l, lease.ReasonIdle)
 		w.check(w.handledBy("a", l.Ref().Token) == 1, "handled %d times", w.handledBy("a", l.Ref().Token))
@@ -624,6 +626,23 @@ var holdProofs = []proof{
 		time.Sleep(61 * time.Second)
 		done, _ = lease.View{Store: w.mem}.Reconcile(context.Background(), time.Minute)
 		w.check(done.Removed == 1 && len(w.counts()) == 0, "%+v %v", done, w.counts())
+	}},
+	{movedLives, func(w *world) {
+		a, b := w.pod("a", quiet), w.pod("b", quiet)
+		l := w.acquire(a, wants(browser(nil), "u1"))
+		w.kill(a)
+		time.Sleep(100 * time.Second)
+		w.calls.set(func() {
+			w.calls.trip = func(op string) (error, error) {
+				if op == "markHolder" {
+					w.lives(b.Attach(l.Ref()))
+				}
+				return nil, nil
+			}
+		})
+		swept, err := b.Sweep(context.Background())
+		w.check(err == nil && swept.Pod == 0, "%+v %v", swept, err)
+		w.lives(b.Attach(l.Ref()))
 	}},
 	{deadRegistrationsGo, func(w *world) {
 		a, _ := w.pod("a", quiet), w.pod("b")

@@ -106,6 +106,13 @@ func (s *scheduler) as(name string) context.Context {
 	return context.WithValue(context.Background(), actorKey{}, s.actors[name])
 }
 
+// asPod is the context of what a pod does for nobody in particular.
+func (s *scheduler) asPod(pod string) context.Context {
+	ctx := s.as("pod " + pod)
+	ctx.Value(actorKey{}).(*actor).done = true // nobody waits for it
+	return ctx
+}
+
 // launch runs f as an actor.
 func (s *scheduler) launch(name string, f func(ctx context.Context)) {
 	ctx := s.as(name)

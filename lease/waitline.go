@@ -34,6 +34,7 @@ const (
 // order of arrival counts, also against newcomers.
 type waitLines struct {
 	m      *Manager
+	jitter func() time.Duration
 	mu     sync.Mutex
 	lines  map[string]*line
 	n      int
@@ -53,7 +54,10 @@ type waiter struct {
 }
 
 func newWaitLines(m *Manager) *waitLines {
-	return &waitLines{m: m, lines: map[string]*line{}}
+	return &waitLines{
+		m: m, lines: map[string]*line{},
+		jitter: func() time.Duration { return pollMin + rand.N(pollMax-pollMin) },
+	}
 }
 
 // acquireWaiting tries and, where a level is full, waits its turn.
@@ -234,7 +238,7 @@ func (q *waitLines) lookLoop(resource string, l *line) {
 
 // pause waits for the next look and reports whether there is one.
 func (q *waitLines) pause(l *line) bool {
-	t := time.NewTimer(pollMin + rand.N(pollMax-pollMin))
+	t := time.NewTimer(q.jitter())
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -1,0 +1,5 @@
+//go:build explore
+
+package lease_test
+
+const defaultPreemptions = 3

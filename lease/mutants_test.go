@@ -1,0 +1,490 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// A mutant is the engine without one of its safeguards, or with one of the
+// slips that come easily. Those that lie in the condition of a store verb wrap
+// the Store; the others are faults of the Manager.
+type mutant struct {
+	name   string
+	faults lease.Faults
+	wrap   func(lease.Store) lease.Store
+	// killedBy names the check that must notice: a sentence of TestProofs, a
+	// scene of the exploration (with its budget), or the crashes.
+	killedBy string
+	budget   int
+}
+
+const (
+	byCrash = "every operation failing in four ways"
+	scene0  = "three first users of a cap of one"
+	scene1  = "an idle holder, two reapers and three who want its slot"
+	scene2  = "a release beside a reconcile pass and two who keep"
+	scene3  = "a release beside the correction of a counter that a crash left too high"
+	scene4  = "the last use of an idle holder beside its reap and revocation"
+)
+
+// twisted overrides single verbs of a Store.
+type twisted struct {
+	lease.Store
+	increment func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error)
+	decrement func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error)
+	counters  func(s lease.Store, ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error)
+	list      func(s lease.Store, ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error)
+	booked    func(s lease.Store, ctx context.Context, ids []lease.CounterID) (map[lease.CounterID]int, error)
+	correct   func(s lease.Store, ctx context.Context, was lease.Counter, n int, g lease.Gen, margin time.Duration) (bool, error)
+	remove    func(s lease.Store, ctx context.Context, was lease.Counter, margin time.Duration) (bool, error)
+	create    func(s lease.Store, ctx context.Context, h lease.Holder) error
+	push      func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, maxAge time.Duration) (bool, error)
+	last      func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, others []lease.CounterID, ttl, maxAge time.Duration) (bool, error)
+	drop      func(s lease.Store, ctx context.Context, t lease.Token) (lease.Holder, bool, error)
+	touch     func(s lease.Store, ctx context.Context, t lease.Token, pod lease.PodID) (bool, error)
+	mark      func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error)
+	unhandled func(s lease.Store, ctx context.Context, limit int) ([]lease.Holder, error)
+	named     func(s lease.Store, ctx context.Context) ([]lease.PodID, error)
+	pods      func(s lease.Store, ctx context.Context) ([]lease.Pod, error)
+}
+
+func twist(change func(x *twisted)) func(lease.Store) lease.Store {
+	return func(s lease.Store) lease.Store {
+		x := &twisted{Store: s}
+		change(x)
+		return x
+	}
+}
+
+func (x *twisted) Increment(ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error) {
+	if x.increment != nil {
+		return x.increment(x.Store, ctx, id, c)
+	}
+	return x.Store.Increment(ctx, id, c)
+}
+
+func (x *twisted) Decrement(ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
+	if x.decrement != nil {
+		return x.decrement(x.Store, ctx, id, g)
+	}
+	return x.Store.Decrement(ctx, id, g)
+}
+
+func (x *twisted) Counters(ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error) {
+	if x.counters != nil {
+		return x.counters(x.Store, ctx, ids)
+	}
+	return x.Store.Counters(ctx, ids)
+}
+
+func (x *twisted) ListCounters(ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error) {
+	if x.list != nil {
+		return x.list(x.Store, ctx, resource, after, limit)
+	}
+	return x.Store.ListCounters(ctx, resource, after, limit)
+}
+
+func (x *twisted) Booked(ctx context.Context, ids []lease.CounterID) (map[lease.CounterID]int, error) {
+	if x.booked != nil {
+		return x.booked(x.Store, ctx, ids)
+	}
+	return x.Store.Booked(ctx, ids)
+}
+
+func (x *twisted) CorrectCounter(ctx context.Context, was lease.Counter, n int, g lease.Gen, margin time.Duration) (bool, error) {
+	if x.correct != nil {
+		return x.correct(x.Store, ctx, was, n, g, margin)
+	}
+	return x.Store.CorrectCounter(ctx, was, n, g, margin)
+}
+
+func (x *twisted) RemoveCounter(ctx context.Context, was lease.Counter, margin time.Duration) (bool, error) {
+	if x.remove != nil {
+		return x.remove(x.Store, ctx, was, margin)
+	}
+	return x.Store.RemoveCounter(ctx, was, margin)
+}
+
+func (x *twisted) CreateHolder(ctx context.Context, h lease.Holder) error {
+	if x.create != nil {
+		return x.create(x.Store, ctx, h)
+	}
+	return x.Store.CreateHolder(ctx, h)
+}
+
+func (x *twisted) PushLevel(ctx context.Context, t lease.Token, b lease.Booking, maxAge time.Duration) (bool, error) {
+	if x.push != nil {
+		return x.push(x.Store, ctx, t, b, maxAge)
+	}
+	return x.Store.PushLevel(ctx, t, b, maxAge)
+}
+
+func (x *twisted) PushLast(ctx context.Context, t lease.Token, b lease.Booking, others []lease.CounterID, ttl, maxAge time.Duration) (bool, error) {
+	if x.last != nil {
+		return x.last(x.Store, ctx, t, b, others, ttl, maxAge)
+	}
+	return x.Store.PushLast(ctx, t, b, others, ttl, maxAge)
+}
+
+func (x *twisted) DeleteHolder(ctx context.Context, t lease.Token) (lease.Holder, bool, error) {
+	if x.drop != nil {
+		return x.drop(x.Store, ctx, t)
+	}
+	return x.Store.DeleteHolder(ctx, t)
+}
+
+func (x *twisted) Touch(ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
+	if x.touch != nil {
+		return x.touch(x.Store, ctx, t, pod)
+	}
+	return x.Store.Touch(ctx, t, pod)
+}
+
+func (x *twisted) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+	if x.mark != nil {
+		return x.mark(x.Store, ctx, t, m)
+	}
+	return x.Store.MarkHolder(ctx, t, m)
+}
+
+func (x *twisted) Unhandled(ctx context.Context, limit int) ([]lease.Holder, error) {
+	if x.unhandled != nil {
+		return x.unhandled(x.Store, ctx, limit)
+	}
+	return x.Store.Unhandled(ctx, limit)
+}
+
+func (x *twisted) HolderPods(ctx context.Context) ([]lease.PodID, error) {
+	if x.named != nil {
+		return x.named(x.Store, ctx)
+	}
+	return x.Store.HolderPods(ctx)
+}
+
+func (x *twisted) Pods(ctx context.Context) ([]lease.Pod, error) {
+	if x.pods != nil {
+		return x.pods(x.Store, ctx)
+	}
+	return x.Store.Pods(ctx)
+}
+
+const always = 1000 * time.Hour
+
+var mutants = []mutant{
+	// Acquire.
+	{name: "a pending holder has the lease's TTL", killedBy: crashedAcquirerFrees, wrap: twist(func(x *twisted) {
+		x.create = func(s lease.Store, ctx context.Context, h lease.Holder) error {
+			h.TTL = 10 * time.Minute
+			return s.CreateHolder(ctx, h)
+		}
+	})},
+	{name: "an entry is written however old the holder is", killedBy: scene0, budget: 2, wrap: twist(func(x *twisted) {
+		x.push = func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, _ time.Duration) (bool, error) {
+			return s.PushLevel(ctx, t, b, always)
+		}
+		x.last = func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, others []lease.CounterID, ttl, _ time.Duration) (bool, error) {
+			return s.PushLast(ctx, t, b, others, ttl, always)
+		}
+	})},
+	{name: "HELD does not demand all levels, and a failed entry is passed over", killedBy: byCrash, wrap: twist(func(x *twisted) {
+		x.push = func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, maxAge time.Duration) (bool, error) {
+			_, _ = s.PushLevel(ctx, t, b, maxAge)
+			return true, nil
+		}
+		x.last = func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, others []lease.CounterID, ttl, maxAge time.Duration) (bool, error) {
+			h, _, _ := s.Holder(ctx, t)
+			listed := []lease.CounterID{}
+			for _, l := range h.Levels {
+				listed = append(listed, l.ID)
+			}
+			return s.PushLast(ctx, t, b, listed, ttl, maxAge)
+		}
+	})},
+	{name: "an increment whose reply was lost is undone", killedBy: byCrash, wrap: twist(func(x *twisted) {
+		x.increment = func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error) {
+			gen, n, ok, err := s.Increment(ctx, id, c)
+			if err != nil {
+				if cs, rerr := s.Counters(ctx, []lease.CounterID{id}); rerr == nil && len(cs) == 1 {
+					_, _ = s.Decrement(ctx, id, cs[0].Gen)
+				}
+			}
+			return gen, n, ok, err
+		}
+	})},
+	{name: "the first use of a counter is refused", killedBy: firstUseIsNotRefused, wrap: func(s lease.Store) lease.Store {
+		missing := map[lease.CounterID]bool{}
+		return twist(func(x *twisted) {
+			x.increment = func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error) {
+				if cs, _ := s.Counters(ctx, []lease.CounterID{id}); len(cs) == 0 || missing[id] {
+					missing[id] = len(cs) == 0
+					return "", 0, false, nil
+				}
+				return s.Increment(ctx, id, c)
+			}
+		})(s)
+	}},
+	{name: "a failed acquire leaves its holder to the reaper", killedBy: fullRollsBack, faults: lease.Faults{RollbackSkipped: true}},
+	{name: "a rollback ends with its caller", killedBy: expiredCallerRollsBack, faults: lease.Faults{RollbackUnderCaller: true}},
+	{name: "a rollback decrements what memory lists", killedBy: byCrash, faults: lease.Faults{RollbackFromMemory: true}},
+	{name: "a rollback deletes PENDING only", killedBy: lostPushRollsBack, wrap: twist(func(x *twisted) {
+		x.drop = func(s lease.Store, ctx context.Context, t lease.Token) (lease.Holder, bool, error) {
+			if h, ok, err := s.Holder(ctx, t); err != nil || !ok || h.State != lease.Pending {
+				return lease.Holder{}, false, err
+			}
+			return s.DeleteHolder(ctx, t)
+		}
+	})},
+	{name: "a level without its scope is skipped", killedBy: noScopeIsRefused, faults: lease.Faults{SkipsLevelsNoScope: true}},
+	{name: "leases are taken before the registration was seen", killedBy: notBeforeRegistered, faults: lease.Faults{AcquiresUnregistered: true}},
+	{name: "a newcomer tries before those who wait", killedBy: waitersGoInOrder, faults: lease.Faults{NewcomersBarge: true}},
+	{name: "who waits tries without looking", killedBy: waitingCostsOneRead, wrap: twist(func(x *twisted) {
+		x.counters = func(s lease.Store, ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error) {
+			_, err := s.Counters(ctx, ids)
+			return nil, err
+		}
+	})},
+	{name: "a release wakes nobody", killedBy: releaseWakes, faults: lease.Faults{ReleaseWakesNobody: true}},
+
+	// Release, reap, revoke.
+	{name: "a decrement ignores the gen", killedBy: scene2, budget: 2, wrap: twist(func(x *twisted) {
+		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
+			if cs, err := s.Counters(ctx, []lease.CounterID{id}); err == nil && len(cs) == 1 {
+				g = cs[0].Gen
+			}
+			return s.Decrement(ctx, id, g)
+		}
+	})},
+	{name: "a decrement whose reply was lost is repeated", killedBy: byCrash, wrap: twist(func(x *twisted) {
+		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
+			ok, err := s.Decrement(ctx, id, g)
+			if err != nil {
+				return s.Decrement(ctx, id, g)
+			}
+			return ok, err
+		}
+	})},
+	{name: "an old lease is given back with the gens of its list", killedBy: correctedIsGivenBack, wrap: twist(func(x *twisted) {
+		x.counters = func(lease.Store, context.Context, []lease.CounterID) ([]lease.Counter, error) { return nil, nil }
+	})},
+	{name: "a reap does not repeat that the lease is idle", killedBy: scene4, budget: 2, wrap: twist(func(x *twisted) {
+		x.mark = func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+			m.Expired = false
+			return s.MarkHolder(ctx, t, m)
+		}
+	})},
+	{name: "a reap does not repeat whose pod died", killedBy: movedLives, wrap: twist(func(x *twisted) {
+		x.mark = func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+			m.Pod = ""
+			return s.MarkHolder(ctx, t, m)
+		}
+	})},
+	{name: "a revocation does not repeat whose tenant may", killedBy: revokeOfTenant, wrap: twist(func(x *twisted) {
+		x.mark = func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+			m.Tenant = ""
+			return s.MarkHolder(ctx, t, m)
+		}
+	})},
+	{name: "a reap deletes instead of marking", killedBy: handlerSurvivesReaper, wrap: twist(func(x *twisted) {
+		x.mark = func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+			return s.DeleteHolder(ctx, t)
+		}
+	})},
+	{name: "a mark and a release both win", killedBy: scene4, budget: 2, wrap: twist(func(x *twisted) {
+		x.mark = func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+			h, found, _ := s.Holder(ctx, t)
+			before, ok, err := s.MarkHolder(ctx, t, m)
+			if err == nil && !ok && found {
+				return h, true, nil
+			}
+			return before, ok, err
+		}
+	})},
+	{name: "the state of a mark is the listing's", killedBy: listingIsNotTrusted, faults: lease.Faults{TrustsListing: true}},
+	{name: "a mark counts as handled before its handler has run", killedBy: handlerRunsAgain, faults: lease.Faults{HandledBeforeRun: true}},
+	{name: "nobody sweeps for marks", killedBy: handlerSurvivesReaper, wrap: twist(func(x *twisted) {
+		x.unhandled = func(lease.Store, context.Context, int) ([]lease.Holder, error) { return nil, nil }
+	})},
+	{name: "a reap tells no handler", killedBy: revokeDispatches, faults: lease.Faults{MarksNotDispatched: true}},
+	{name: "an unconfirmed close can be deleted", killedBy: unconfirmedStaysMark, faults: lease.Faults{UnconfirmedDeletable: true}},
+
+	// Pods.
+	{name: "the own pod is judged by its registration", killedBy: ownPodAlive, faults: lease.Faults{ForgetsOwnPod: true}},
+	{name: "the registry is read before the holders", killedBy: newPodIsNotReaped, wrap: twist(func(x *twisted) {
+		var before []lease.Pod
+		x.named = func(s lease.Store, ctx context.Context) ([]lease.PodID, error) {
+			before, _ = s.Pods(ctx)
+			return s.HolderPods(ctx)
+		}
+		x.pods = func(s lease.Store, ctx context.Context) ([]lease.Pod, error) {
+			if before != nil {
+				return before, nil
+			}
+			return s.Pods(ctx)
+		}
+	})},
+	{name: "an outage counts against leases and pods", killedBy: outageCostsNothing, faults: lease.Faults{NoGrace: true}},
+	{name: "a start counts against leases and pods", killedBy: startIsPatient, faults: lease.Faults{NoGrace: true}},
+	{name: "a pod that has handed over is reaped", killedBy: handoverIsLeft, wrap: twist(func(x *twisted) {
+		x.pods = func(s lease.Store, ctx context.Context) ([]lease.Pod, error) {
+			ps, err := s.Pods(ctx)
+			for i := range ps {
+				ps[i].HandedOver = false
+			}
+			return ps, err
+		}
+	})},
+	{name: "a dead pod's jobs are reaped", killedBy: jobsAreAdopted, faults: lease.Faults{NoAdoption: true}},
+
+	// Check.
+	{name: "a check counts the change and not the match", killedBy: checkKeeps, wrap: twist(func(x *twisted) {
+		x.touch = func(s lease.Store, ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
+			before, _, _ := s.Holder(ctx, t)
+			ok, err := s.Touch(ctx, t, pod)
+			after, _, _ := s.Holder(ctx, t)
+			return ok && !before.LastSeenAt.Equal(after.LastSeenAt), err
+		}
+	})},
+	{name: "a check of a lease that is gone makes it anew", killedBy: lossHasItsReason, wrap: twist(func(x *twisted) {
+		x.touch = func(s lease.Store, ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
+			ok, err := s.Touch(ctx, t, pod)
+			return ok || err == nil, err
+		}
+	})},
+	{name: "a check does not take the lease over", killedBy: checkTakesOver, wrap: twist(func(x *twisted) {
+		x.touch = func(s lease.Store, ctx context.Context, t lease.Token, _ lease.PodID) (bool, error) {
+			h, _, err := s.Holder(ctx, t)
+			if err != nil {
+				return false, err
+			}
+			return s.Touch(ctx, t, h.Pod)
+		}
+	})},
+	{name: "a store out of reach is a lost lease", killedBy: lostIsNotUnreachable, wrap: twist(func(x *twisted) {
+		x.touch = func(s lease.Store, ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
+			ok, err := s.Touch(ctx, t, pod)
+			return ok && err == nil, nil
+		}
+	})},
+
+	// Reconcile.
+	{name: "reconcile has no margin", killedBy: scene0, budget: 1, wrap: twist(func(x *twisted) {
+		x.list = func(s lease.Store, ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error) {
+			cs, err := s.ListCounters(ctx, resource, after, limit)
+			for i := range cs {
+				cs[i].Age = always
+			}
+			return cs, err
+		}
+		x.correct = func(s lease.Store, ctx context.Context, was lease.Counter, n int, g lease.Gen, _ time.Duration) (bool, error) {
+			return s.CorrectCounter(ctx, was, n, g, -always)
+		}
+		x.remove = func(s lease.Store, ctx context.Context, was lease.Counter, _ time.Duration) (bool, error) {
+			return s.RemoveCounter(ctx, was, -always)
+		}
+	})},
+	{name: "a correction keeps the gen", killedBy: scene3, budget: 2, wrap: twist(func(x *twisted) {
+		x.correct = func(s lease.Store, ctx context.Context, was lease.Counter, n int, _ lease.Gen, margin time.Duration) (bool, error) {
+			return s.CorrectCounter(ctx, was, n, was.Gen, margin)
+		}
+	})},
+	{name: "reconcile zeroes what nobody books", killedBy: scene0, budget: 0, wrap: twist(func(x *twisted) {
+		x.remove = func(s lease.Store, ctx context.Context, was lease.Counter, margin time.Duration) (bool, error) {
+			return s.CorrectCounter(ctx, was, 0, was.Gen+"'", margin)
+		}
+	})},
+	{name: "a counter is corrected and removed whatever it is by now", killedBy: scene2, budget: 2, wrap: twist(func(x *twisted) {
+		now := func(s lease.Store, ctx context.Context, was lease.Counter) lease.Counter {
+			if cs, err := s.Counters(ctx, []lease.CounterID{was.ID}); err == nil && len(cs) == 1 {
+				return cs[0]
+			}
+			return was
+		}
+		x.correct = func(s lease.Store, ctx context.Context, was lease.Counter, n int, g lease.Gen, _ time.Duration) (bool, error) {
+			return s.CorrectCounter(ctx, now(s, ctx, was), n, g, -always)
+		}
+		x.remove = func(s lease.Store, ctx context.Context, was lease.Counter, _ time.Duration) (bool, error) {
+			return s.RemoveCounter(ctx, now(s, ctx, was), -always)
+		}
+	})},
+	{name: "reconcile reads the holders before the counters", killedBy: scene0, budget: 2, wrap: twist(func(x *twisted) {
+		var before map[lease.CounterID]int
+		x.list = func(s lease.Store, ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error) {
+			if after == "" {
+				n, err := s.Booked(ctx, []lease.CounterID{projectCounter, globalCounter})
+				if err != nil {
+					return nil, err
+				}
+				before = n
+			}
+			return s.ListCounters(ctx, resource, after, limit)
+		}
+		x.booked = func(lease.Store, context.Context, []lease.CounterID) (map[lease.CounterID]int, error) {
+			return before, nil
+		}
+	})},
+	{name: "reconcile counts HELD only", killedBy: scene0, budget: 2, wrap: twist(func(x *twisted) {
+		x.booked = func(s lease.Store, ctx context.Context, ids []lease.CounterID) (map[lease.CounterID]int, error) {
+			n, err := s.Booked(ctx, ids)
+			if err != nil {
+				return nil, err
+			}
+			hs, err := s.Holders(ctx, lease.Filter{States: []lease.State{lease.Pending}})
+			for _, h := range hs {
+				for _, b := range h.Levels {
+					n[b.ID]--
+				}
+			}
+			return n, err
+		}
+	})},
+}
+
+// attack runs the check that must kill a mutant and returns what it noticed.
+func (x mutant) attack(t *testing.T) []string {
+	if i := slices.IndexFunc(proofs, func(p proof) bool { return p.says == x.killedBy }); i >= 0 {
+		return show(t, proofs[i], x.faults, x.wrap)
+	}
+	var noticed []string
+	synctest.Test(t, func(*testing.T) {
+		p := plan{faults: x.faults, mutant: x.wrap}
+		if x.killedBy == byCrash {
+			if _, err := p.crash(explored, 20); err != nil {
+				noticed = []string{err.Error()}
+			}
+			return
+		}
+		i := slices.IndexFunc(explored, func(sc scene) bool { return sc.name == x.killedBy })
+		if i < 0 {
+			panic(fmt.Sprintf("mutant %q: there is no check %q", x.name, x.killedBy))
+		}
+		if f := p.explore(&explored[i], x.budget); f.err != nil {
+			noticed = append([]string{f.err.Error()}, f.trace...)
+		}
+	})
+	return noticed
+}
+
+// TestMutantsAreKilled shows that every safeguard is needed and every check can
+// fail: each mutant is noticed by the check that is named for it.
+func TestMutantsAreKilled(t *testing.T) {
+	if raceEnabled {
+		t.Skip("mutants are explored without the race detector")
+	}
+	for _, x := range mutants {
+		t.Run(x.name, func(t *testing.T) {
+			noticed := x.attack(t)
+			if len(noticed) == 0 {
+				t.Fatalf("it survives %q", x.killedBy)
+			}
+			t.Logf("killed by %q: %s", x.killedBy, strings.SplitN(noticed[0], "\n", 2)[0])
+		})
+	}
+}
