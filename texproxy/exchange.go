@@ -44,12 +44,13 @@ type call struct {
 	query   string
 	header  http.Header // end-to-end headers that may go up
 	body    *upload     // nil for none
+	begins  bool        // it begins a compile, so whether it was sent matters
 	inspect bool        // the answer is to be read
 }
 
-// exchange sends a call and returns its answer's head. sent tells, also beside
-// an error, whether the upstream may have got the whole request. The answer
-// dies when the upstream is silent for the service's timeout.
+// exchange sends a call and returns its answer's head. sent tells, beside the
+// error of a call that begins a compile, whether the upstream may have got the
+// whole request. The answer dies when the upstream is silent for the service's timeout.
 func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Response, sent bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch := &watchdog{cancel: cancel, after: s.Timeout}
@@ -63,13 +64,15 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Re
 		}
 	}()
 	var written atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				written.Store(true)
-			}
-		},
-	})
+	if c.begins {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			WroteRequest: func(info httptrace.WroteRequestInfo) {
+				if info.Err == nil {
+					written.Store(true)
+				}
+			},
+		})
+	}
 	r := (&http.Request{
 		Method: c.method, URL: s.url(c.path, c.query), Host: s.base.Host,
 		Header: c.header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

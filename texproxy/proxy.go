@@ -178,7 +178,7 @@ func (q *request) log() *slog.Logger {
 func (q *request) call(body *upload, inspect bool) call {
 	return call{
 		method: q.r.Method, path: q.m.path, query: q.r.URL.RawQuery, header: requestHeader(q.r.Header),
-		body: body, inspect: inspect,
+		body: body, inspect: inspect, begins: q.m.route != nil && q.m.route.kind == kindSubmit,
 	}
 }
 

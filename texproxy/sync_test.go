@@ -64,7 +64,7 @@ func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
 	} {
 		t.Run(preset, func(t *testing.T) {
 			inside := make(chan struct{}, 8)
-			p, _, store := syncPod(t, preset, func(w http.ResponseWriter, r *http.Request) {
+			p, up, store := syncPod(t, preset, func(w http.ResponseWriter, r *http.Request) {
 				io.Copy(io.Discard, r.Body)
 				inside <- struct{}{}
 				if !strings.HasSuffix(r.URL.Path, "/stop") {
@@ -87,6 +87,9 @@ func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
 				t.Errorf("lost is %d %s", r.status, r.body)
 			}
 			wantHeld(t, store, 0)
+			if last := up.seen()[len(up.seen())-1]; preset == "clsi" && last.URL.Path != "/base/project/p1/compile/stop" {
+				t.Errorf("the compile was not stopped: the last request is %s", last.URL.Path)
+			}
 		})
 	}
 }
