@@ -70,11 +70,13 @@ func serve(ctx context.Context, path string, log *slog.Logger) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// Before the pod takes anything: a signal while it is put together ends it in
+	// order as well.
+	stop, hurry := onSignals(log)
 	p, err := newPod(ctx, conf, load, log)
 	if err != nil {
 		return err
 	}
-	stop, hurry := onSignals(log)
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, stop, hurry) }()
 	select {
