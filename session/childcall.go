@@ -67,7 +67,7 @@ func (t *turn) collect(x *exchange, c *child, b *mailbox) error {
 			}
 			if m := env.One(); m.Response() {
 				delete(pending, wire.IDKey(m.ID.Of(message)))
-				if !x.stream && (!b.events || len(pending) == 0 && len(answers) == 0 && !t.env.Batch) {
+				if !x.stream.Load() && (!b.events || len(pending) == 0 && len(answers) == 0 && !t.env.Batch) {
 					answers = append(answers, message)
 					continue
 				}
@@ -385,7 +385,7 @@ func (t *turn) reopenChild(ctx context.Context, s *live, sl slot, init []byte) *
 		p.closeOpened(ctx, next, sl, t.doc, "")
 		return f
 	}
-	s.revive(next)
+	s.revive(next, p.opt.Observer)
 	select {
 	case <-c.ended: // before it was the session's
 		p.childExited(s, c)

@@ -36,7 +36,7 @@ func (p *Proxy) Drain(ctx context.Context, handover bool) error {
 	var g errgroup.Group
 	g.SetLimit(closers)
 	for _, s := range p.table.list() {
-		s.stopStreams()
+		s.stop(late != nil)
 		sl, _, _ := s.held()
 		if handover && !s.hasChild() {
 			p.delist(s)
@@ -56,12 +56,13 @@ func (p *Proxy) Drain(ctx context.Context, handover bool) error {
 	return late
 }
 
-// stopStreams ends the streams that only listen.
-func (s *live) stopStreams() {
+// stop ends the streams that only listen, and the calls as well where they
+// have outlasted the drain.
+func (s *live) stop(calls bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := s.first; x != nil; x = x.next {
-		if !x.call {
+		if calls || !x.call {
 			x.cancel(errStopped)
 		}
 	}

@@ -55,16 +55,17 @@ type exchange struct {
 	until   int64         // Proxy.now() at which the call is too long; 0 for never
 	look    time.Duration // between two looks at the lease; 0 without a lease
 
+	// The timer reads these while a client may hold a write, and with it mu, up.
 	active  atomic.Int64 // Proxy.now() of the upstream's last sign of life
 	writing atomic.Int64 // Proxy.now() of the start of a write under way, or 0
+	lastOut atomic.Int64 // Proxy.now() of the last write
+	stream  atomic.Bool  // the answer is an SSE stream
 
-	mu      sync.Mutex // guards what follows and every use of w once an answer has begun
-	begun   bool       // a header has gone out
-	stream  bool       // the answer is an SSE stream
-	over    bool       // the handler has returned: w is no longer ours
-	left    bool       // the client has gone
-	sse     wire.Stream
-	lastOut int64
+	mu    sync.Mutex // guards what follows and every use of w once an answer has begun
+	begun bool       // a header has gone out
+	over  bool       // the handler has returned: w is no longer ours
+	left  bool       // the client has gone
+	sse   wire.Stream
 
 	timerMu  sync.Mutex
 	timer    *time.Timer
@@ -88,7 +89,7 @@ func lookEvery(sl slot) time.Duration {
 func (x *exchange) watch() {
 	now := x.p.now()
 	x.active.Store(now)
-	x.lastOut = now
+	x.lastOut.Store(now)
 	x.nextLook = now + int64(x.look)
 	x.timerMu.Lock()
 	defer x.timerMu.Unlock()
@@ -108,23 +109,32 @@ func (x *exchange) unwatch() {
 	}
 }
 
-// due is the time until the next thing that tick has to look at.
+// due is the time until the next thing that tick has to look at. What is due
+// already and could not be done (a comment in the middle of an event) is looked
+// at again after a second, not at once.
 func (x *exchange) due(now int64) time.Duration {
 	next := now + int64(keepAliveEvery)
+	consider := func(at int64) {
+		if at <= now {
+			at = now + int64(time.Second)
+		}
+		next = min(next, at)
+	}
 	if x.look > 0 {
-		next = min(next, x.nextLook)
+		consider(x.nextLook)
 	}
 	if x.silence > 0 {
-		next = min(next, x.active.Load()+int64(x.silence))
+		consider(x.active.Load() + int64(x.silence))
 	}
 	if x.until > 0 {
-		next = min(next, x.until)
+		consider(x.until)
 	}
-	x.mu.Lock()
-	if x.stream {
-		next = min(next, x.lastOut+int64(keepAliveEvery))
+	if x.stream.Load() {
+		consider(x.lastOut.Load() + int64(keepAliveEvery))
 	}
-	x.mu.Unlock()
+	if since := x.writing.Load(); since > 0 {
+		consider(since + int64(stuckAfter))
+	}
 	return max(time.Duration(next-now), time.Millisecond)
 }
 
@@ -179,7 +189,7 @@ func (x *exchange) keepAlive() {
 		return
 	}
 	defer x.mu.Unlock()
-	if !x.stream || x.over || x.left || !x.sse.Between() || x.p.now()-x.lastOut < int64(keepAliveEvery) {
+	if !x.stream.Load() || x.over || x.left || !x.sse.Between() || x.p.now()-x.lastOut.Load() < int64(keepAliveEvery) {
 		return
 	}
 	x.put([]byte(wire.KeepAlive))
@@ -189,7 +199,8 @@ func (x *exchange) keepAlive() {
 func (x *exchange) begin(status int, stream bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.begun, x.stream = true, stream
+	x.begun = true
+	x.stream.Store(stream)
 	x.w.WriteHeader(status)
 	if stream {
 		x.flush()
@@ -204,12 +215,12 @@ func (x *exchange) put(b []byte) {
 	now := x.p.now()
 	x.writing.Store(now)
 	_, err := x.w.Write(b)
-	if err == nil && x.stream {
+	if err == nil && x.stream.Load() {
 		x.sse.Feed(b)
 		err = x.flush()
 	}
 	x.writing.Store(0)
-	x.lastOut = now
+	x.lastOut.Store(now)
 	x.left = err != nil
 }
 
@@ -273,7 +284,7 @@ func (x *exchange) finish(err error, why func(cause error) *refusal, body []byte
 		return
 	}
 	resumable := cause == nil && x.sse.HasIDs()
-	if !x.stream || !x.sse.Between() || resumable {
+	if !x.stream.Load() || !x.sse.Between() || resumable {
 		panic(http.ErrAbortHandler)
 	}
 	if env == nil {

@@ -49,6 +49,7 @@ type live struct {
 	forward  uint64           // fingerprint of the kept credential of auth forward
 	first    *exchange        // those under way
 	ending   chan struct{}    // closed when the upstream end of a lost session has been tried
+	counted  Observer         // who counts the session in; nil when it is not
 	child    *child           // stdio, where it runs here
 }
 
@@ -110,9 +111,21 @@ func (s *live) close(to phase, why lease.Reason, cause error) bool {
 // move is close under the lock.
 func (s *live) move(to phase, why lease.Reason, cause error) {
 	s.phase, s.reason = to, why
+	s.count(nil)
 	for x := s.first; x != nil; x = x.next {
 		x.cancel(cause)
 	}
+}
+
+// count counts the session in with o, or out with nil, under the lock.
+func (s *live) count(o Observer) {
+	switch {
+	case s.counted == nil && o != nil:
+		o.SessionOpened(s.label)
+	case s.counted != nil && o == nil:
+		s.counted.SessionEnded(s.label)
+	}
+	s.counted = o
 }
 
 // held returns what belongs to the current lease, which a reopen replaces.

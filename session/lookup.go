@@ -93,7 +93,11 @@ func (t *turn) adopt(st *sealed) (*live, *refusal) {
 func (p *Proxy) enlist(s *live) *live {
 	standing, added := p.table.put(s)
 	if added {
-		p.opt.Observer.SessionOpened(s.label)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.phase == alive { // it can be revoked already
+			s.count(p.opt.Observer)
+		}
 	}
 	return standing
 }
@@ -101,7 +105,9 @@ func (p *Proxy) enlist(s *live) *live {
 // delist takes it out.
 func (p *Proxy) delist(s *live) {
 	if p.table.remove(s) {
-		p.opt.Observer.SessionEnded(s.label)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.count(nil)
 	}
 }
 

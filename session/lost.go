@@ -211,7 +211,7 @@ func (t *turn) reopen(s *live) *refusal {
 		p.closeOpened(ctx, next, sl, t.doc, t.c.Authorization.Reveal())
 		return f
 	}
-	s.revive(next)
+	s.revive(next, p.opt.Observer)
 	return nil
 }
 
@@ -231,11 +231,12 @@ func (t *turn) initialized(ctx context.Context, s *live) *refusal {
 }
 
 // revive puts the new lease and upstream session in the place of the lost ones.
-func (s *live) revive(next *live) {
+func (s *live) revive(next *live, o Observer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase, s.reason, s.told, s.ending = alive, "", false, nil
 	s.slot, s.upstream, s.version, s.endpoint, s.doc = next.slot, next.upstream, next.version, next.endpoint, nil
 	s.forward, s.child = next.forward, next.child
 	s.lastUse.Store(next.lastUse.Load())
+	s.count(o)
 }
