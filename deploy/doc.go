@@ -1,0 +1,5 @@
+// Package deploy holds the files that run the gateway elsewhere: alert rules and
+// a dashboard, a compose file, Kubernetes manifests and a systemd unit. Its tests
+// read them strictly, since nothing here can run them: an unknown key, a selector
+// that selects nothing or a configuration that `serve` would refuse fails.
+package deploy

@@ -1,0 +1,370 @@
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+)
+
+// checkDocuments resolves every lease and server of documents as a pod does.
+func checkDocuments(t *testing.T, documents map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range documents {
+		name := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := config.Parse("gateway.yaml", []byte("identity: {}\n"), os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := config.Variables(dir, os.LookupEnv)
+	limits := definition.Limits{MaxTTL: g.Lease.MaxTTL, MaxWait: g.Lease.MaxWait}
+	cascade := document.NewCascade(document.NewDir(dir))
+	definitions := definition.NewCascaded(cascade, limits, vars)
+	servers := server.NewCascaded(cascade, server.NewSecrets(filepath.Join(dir, "secrets")), limits, vars)
+	for path := range documents {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		if strings.Contains(path, "/lease/") {
+			if d, err := definitions.Resolve(context.Background(), "acme", "thesis", name); err != nil || d.Noop() {
+				t.Errorf("%s: %v, %+v", path, err, d)
+			}
+			continue
+		}
+		if d, err := servers.Resolve(context.Background(), "acme", "thesis", name); err != nil || d.Lease == "" {
+			t.Errorf("%s: %v, %+v", path, err, d)
+		}
+	}
+}
+
+// composeFile is what the compose file uses of the compose specification.
+type composeFile struct {
+	Name     string
+	Gateway  composeService `yaml:"x-gateway"`
+	Services map[string]composeService
+	Networks map[string]struct{ Internal bool }
+	Volumes  map[string]struct{}
+}
+
+type composeService struct {
+	Image       string
+	Build       *struct{ Context, Target string }
+	EnvFile     []string `yaml:"env_file"`
+	Environment map[string]string
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	Volumes     []string
+	ReadOnly    bool `yaml:"read_only"`
+	Tmpfs       []string
+	CapDrop     []string `yaml:"cap_drop"`
+	SecurityOpt []string `yaml:"security_opt"`
+	StopGrace   string   `yaml:"stop_grace_period"`
+	Restart     string
+	Networks    []string
+	Ports       []string
+	Command     []string
+	WorkingDir  string `yaml:"working_dir"`
+	Healthcheck *struct {
+		Test              []string
+		Interval, Timeout string
+		Retries           int
+	}
+}
+
+func TestTheComposeFileHoldsTogether(t *testing.T) {
+	text, err := os.ReadFile("compose/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c composeFile
+	strict(t, text, &c)
+	for name, s := range c.Services {
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			if strings.HasPrefix(from, ".") {
+				if _, err := os.Stat(filepath.Join("compose", from)); err != nil {
+					t.Errorf("%s mounts %v", name, err)
+				}
+			} else if _, ok := c.Volumes[from]; !ok {
+				t.Errorf("%s mounts the volume %s, which is not declared", name, from)
+			}
+		}
+		for _, n := range s.Networks {
+			if _, ok := c.Networks[n]; !ok {
+				t.Errorf("%s is in the network %s, which is not declared", name, n)
+			}
+		}
+		for d := range s.DependsOn {
+			if on, ok := c.Services[d]; !ok || on.Healthcheck == nil {
+				t.Errorf("%s waits for the health of %s", name, d)
+			}
+		}
+		for _, p := range s.Ports {
+			if !strings.HasPrefix(p, "127.0.0.1:") || strings.HasSuffix(p, ":8081") {
+				t.Errorf("%s publishes %s", name, p)
+			}
+		}
+		if s.Build != nil {
+			dockerfile, err := os.ReadFile(filepath.Join("compose", s.Build.Context, "Dockerfile"))
+			if err != nil || !bytes.Contains(dockerfile, []byte(" AS "+s.Build.Target+"\n")) {
+				t.Errorf("%s builds %+v: %v", name, s.Build, err)
+			}
+		}
+	}
+	if _, err := os.Stat("../testservers/cmd/browser/main.go"); err != nil || !slices.Contains(c.Services["browser"].Command, "./testservers/cmd/browser") {
+		t.Errorf("the test server: %v", err)
+	}
+
+	env := readEnv(t, "compose/example.env")
+	endpoints := map[string]bool{}
+	for name, s := range c.Services {
+		endpoint := s.Environment["POD_ENDPOINT"]
+		if endpoint == "" {
+			continue
+		}
+		if host, _, _ := strings.Cut(endpoint, ":"); host != name || endpoints[endpoint] {
+			t.Errorf("%s says that it is at %s", name, endpoint)
+		}
+		endpoints[endpoint] = true
+		g := load(t, "compose/gateway.yaml", env, map[string]string{"POD_ENDPOINT": endpoint})
+		if g.Store.Kind != "mongodb" || g.Store.URI != "mongodb://mongodb:27017/" {
+			t.Errorf("store %+v", g.Store)
+		}
+	}
+	if len(endpoints) != 2 {
+		t.Errorf("%d pods", len(endpoints))
+	}
+	documents := map[string]string{}
+	root := "compose/documents"
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(root, path)
+		documents[rel] = string(text)
+		return err
+	})
+	if err != nil || len(documents) == 0 {
+		t.Fatal(err)
+	}
+	checkDocuments(t, documents)
+}
+
+func TestTheExampleKeysOpenWhatTheirCommentSays(t *testing.T) {
+	g := load(t, "compose/gateway.yaml", readEnv(t, "compose/example.env"), map[string]string{"POD_ENDPOINT": "gateway-1:8081"})
+	a, err := identity.New(t.Context(), identity.Options{Identity: g.Identity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := a.Key("user-example-key"); c == nil || c.TenantAdmin("demo") {
+		t.Error("user-example-key")
+	}
+	if c := a.Key("admin-example-key"); c == nil || !c.TenantAdmin("demo") || c.TenantAdmin("acme") {
+		t.Error("admin-example-key")
+	}
+}
+
+func load(t *testing.T, path string, envs ...map[string]string) *config.Gateway {
+	t.Helper()
+	g, err := config.Load(path, func(k string) (string, bool) {
+		for _, env := range envs {
+			if v, ok := env[k]; ok {
+				return v, true
+			}
+		}
+		return "", false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func readEnv(t *testing.T, path string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	sc := bufio.NewScanner(bytes.NewReader(text))
+	for sc.Scan() {
+		if line := strings.TrimSpace(sc.Text()); line != "" && !strings.HasPrefix(line, "#") {
+			k, v, ok := strings.Cut(line, "=")
+			if !ok {
+				t.Fatalf("%s: %q", path, line)
+			}
+			env[k] = v
+		}
+	}
+	return env
+}
+
+// unitKeys are the keys of systemd that the unit may use, from systemd.unit(5),
+// systemd.service(5), systemd.exec(5) and systemd.kill(5).
+var unitKeys = map[string][]string{
+	"Unit": {"Description", "Documentation", "After", "Wants", "StartLimitIntervalSec", "StartLimitBurst"},
+	"Service": {"Type", "ExecStartPre", "ExecStart", "EnvironmentFile", "Restart", "RestartSec", "KillSignal", "KillMode", "TimeoutStopSec",
+		"StateDirectory", "WorkingDirectory", "StandardOutput", "StandardError", "DynamicUser", "UMask", "LimitNOFILE", "NoNewPrivileges",
+		"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables", "ProtectKernelModules", "ProtectControlGroups",
+		"RestrictSUIDSGID", "LockPersonality", "RestrictAddressFamilies", "SystemCallArchitectures"},
+	"Install": {"WantedBy"},
+}
+
+func TestTheSystemdUnit(t *testing.T) {
+	text, err := os.ReadFile("systemd/mcp-lease-gateway.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, got := "", map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "["):
+			section = strings.Trim(line, "[]")
+			if unitKeys[section] == nil {
+				t.Errorf("section %s", section)
+			}
+		default:
+			k, v, ok := strings.Cut(line, "=")
+			if !ok || v == "" || !slices.Contains(unitKeys[section], k) {
+				t.Errorf("[%s] %s", section, line)
+			}
+			if _, twice := got[k]; twice {
+				t.Errorf("%s stands twice", k)
+			}
+			got[k] = v
+		}
+	}
+	if got["ExecStart"] != "/usr/local/bin/mcp-lease-gateway serve --config /etc/mcp-lease-gateway/gateway.yaml" ||
+		got["ExecStartPre"] != "/usr/local/bin/mcp-lease-gateway check --config /etc/mcp-lease-gateway/gateway.yaml" {
+		t.Errorf("%s; %s", got["ExecStartPre"], got["ExecStart"])
+	}
+	// A unit that is killed in the middle of its stop would leave sessions open.
+	if got["KillSignal"] != "SIGTERM" || got["KillMode"] != "mixed" || got["TimeoutStopSec"] != "50" || got["NoNewPrivileges"] != "yes" || got["DynamicUser"] != "yes" {
+		t.Errorf("%v", got)
+	}
+}
+
+var series = regexp.MustCompile(`\bvance_[a-z_]+`)
+
+// known checks the series in a text against those of the code.
+func known(t *testing.T, name, text string) {
+	t.Helper()
+	code, err := os.ReadFile("../internal/telemetry/telemetry.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := series.FindAllString(text, -1)
+	if len(found) == 0 {
+		t.Errorf("%s names no series", name)
+	}
+	for _, s := range found {
+		s = strings.TrimSuffix(strings.TrimSuffix(s, "_bucket"), "_count")
+		if !bytes.Contains(code, []byte(`"`+s+`"`)) {
+			t.Errorf("%s uses %s, which the gateway does not have", name, s)
+		}
+	}
+}
+
+func TestTheDashboardUsesSeriesThatThereAre(t *testing.T) {
+	text, err := os.ReadFile("grafana/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		UID, Title string
+		Panels     []struct {
+			ID      int
+			Title   string
+			Type    string
+			GridPos struct{ X, Y, W, H int } `json:"gridPos"`
+			Targets []struct{ RefID, Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[int]bool{}
+	for _, p := range d.Panels {
+		if ids[p.ID] || p.Title == "" || len(p.Targets) == 0 || p.GridPos.W == 0 || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("panel %+v", p)
+		}
+		ids[p.ID] = true
+		for _, q := range p.Targets {
+			known(t, p.Title, q.Expr)
+		}
+	}
+}
+
+// rules is a Prometheus rule file.
+type rules struct {
+	Groups []struct {
+		Name  string
+		Rules []struct {
+			Alert, Expr, For    string
+			Labels, Annotations map[string]string
+		}
+	}
+}
+
+func TestEveryAlertIsExplained(t *testing.T) {
+	text, err := os.ReadFile("prometheus/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r rules
+	strict(t, text, &r)
+	guide, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests struct {
+		Tests []yaml.Node
+	}
+	tried, err := os.ReadFile("prometheus/rules_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(tried, &tests); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range r.Groups[0].Rules {
+		known(t, rule.Alert, rule.Expr)
+		if rule.Annotations["summary"] == "" || rule.Annotations["runbook"] != "docs/operations.md#"+strings.ToLower(rule.Alert) {
+			t.Errorf("%s: %v", rule.Alert, rule.Annotations)
+		}
+		_, section, ok := strings.Cut(string(guide), "\n### "+rule.Alert+"\n")
+		section, _, _ = strings.Cut(section, "\n### ")
+		for _, part := range []string{"**Means**", "**Look**", "**Act**"} {
+			if !ok || !strings.Contains(section, part) {
+				t.Errorf("docs/operations.md does not say %s of %s", part, rule.Alert)
+			}
+		}
+		if !bytes.Contains(tried, []byte("alertname: "+rule.Alert)) {
+			t.Errorf("%s is not tried in rules_test.yaml", rule.Alert)
+		}
+	}
+}
