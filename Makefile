@@ -47,6 +47,7 @@ tidy:
 bench: build
 	$(GO) run ./testservers/bench -gateway bin/mcp-lease-gateway $(BENCHFLAGS)
 	./.ci/with-mongo $(GO) test $(EXTERNAL) -run '^$$' -bench . -benchtime 2s ./lease/...
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./texproxy
 
 # All schedules with up to three preemptions: minutes to hours.
 explore:
