@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -323,7 +324,7 @@ func (p *place) definition(ctx context.Context, c *cobra.Command, tenant, projec
 		d, err = pod.Definition(ctx, tenant, project, name)
 		return err
 	})
-	if !notConnected(err) || p.conf == nil || p.tool.definitions == nil {
+	if !notConnected(err) || p.conf == nil || p.tool.definitions == nil || p.conf.Documents == (config.Documents{}) {
 		return d, err
 	}
 	resolver, stop, localErr := p.tool.definitions(ctx, p.conf)

@@ -80,7 +80,7 @@ func newDeskBench(t *testing.T, kind string) *deskBench {
 	b.startPod()
 	host := strings.TrimPrefix(b.pod.URL, "http://")
 	b.conf = &config.Gateway{Path: "gateway.yaml", Internal: config.Internal{Listen: host, Tokens: []string{internalSecret}},
-		Pod: config.Pod{Endpoint: host, StaleAfter: time.Minute}, Store: config.Store{Kind: kind}, Lease: config.Lease{ReconcileSafety: time.Minute}}
+		Pod: config.Pod{Endpoint: host, StaleAfter: time.Minute}, Store: config.Store{Kind: kind}, Documents: config.Documents{Dir: "documents"}, Lease: config.Lease{ReconcileSafety: time.Minute}}
 	return b
 }
 
@@ -563,4 +563,32 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestOnlyStoreAndInternalAreNeeded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := func(string) (string, bool) { return "", false }
+	write("store: {kind: embedded, path: here.db}\nsession:\n  keys: [\"${SESSION_KEY}\"]\ninternal:\n  listen: 127.0.0.1:9\ntex:\n- {name: a, preset: clsi, upstream: \"${TEX}\"}\nlease: {reconcileSafety: 5m}\n")
+	g, err := loadForLease(path, none)
+	if err != nil || g.Internal.Listen != "127.0.0.1:9" || g.Lease.ReconcileSafety != 5*time.Minute || filepath.Base(g.Store.Path) != "here.db" || g.Documents.Dir != "" {
+		t.Errorf("%v %+v", err, g)
+	}
+	for text, says := range map[string]string{
+		"session:\n  keys: [\"${SESSION_KEY}\"]\nstore:\n  kind: carrier-pigeon\n": "gateway.yaml:4",
+		"{session: {keys: [\"${SESSION_KEY}\"]}}":                                  "SESSION_KEY",
+		"store: [": "gateway.yaml",
+	} {
+		write(text)
+		if _, err := loadForLease(path, none); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := loadForLease(path+".none", none); err == nil {
+		t.Error("a missing file is taken")
+	}
 }

@@ -16,7 +16,7 @@ import (
 // make no secrets: what a pod has not made, no pod takes.
 func operatorDeps() leaseDeps {
 	return leaseDeps{
-		config: func(path string) (*config.Gateway, error) { return config.Load(path, os.LookupEnv) },
+		config: func(path string) (*config.Gateway, error) { return loadForLease(path, os.LookupEnv) },
 		token:  internalToken,
 		store:  openStore,
 		definitions: func(_ context.Context, c *config.Gateway) (definition.Resolver, func(), error) {

@@ -138,6 +138,11 @@ func (b *bench) ask(method, path string, header ...string) (int, string) {
 	if err != nil {
 		return res.StatusCode, string(body) // a path that the document does not have
 	}
+	asked := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
+	if err := openapi3filter.ValidateRequest(b.Context(), asked); res.StatusCode == http.StatusOK && err != nil {
+		b.Errorf("%s %s is answered although openapi.yaml does not allow it: %v", method, path, err)
+	}
 	in := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
 		Status:                 res.StatusCode, Header: res.Header,
