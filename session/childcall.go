@@ -224,9 +224,9 @@ func (p *Proxy) childExited(s *live, c *child) {
 	p.giveBack(ctx, s, sl, false)
 }
 
-// openChild opens a session on a stdio server; it reports whether the session
-// is in the table.
-func (t *turn) openChild(number Number, sl slot) (listed bool) {
+// openChild opens a session on a stdio server. listed is called when the session
+// counts by itself.
+func (t *turn) openChild(number Number, sl slot, listed func()) {
 	p := t.p
 	x := &exchange{p: p, w: t.w, call: true}
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(t.r.Context()))
@@ -235,7 +235,7 @@ func (t *turn) openChild(number Number, sl slot) (listed bool) {
 	if f != nil {
 		p.release(x.ctx, sl, true)
 		t.refuse(f)
-		return false
+		return
 	}
 	s := &live{
 		number: number, owner: t.owner, tenant: t.c.Tenant, project: t.c.Project, server: t.server, label: labelOf(t.doc),
@@ -243,11 +243,11 @@ func (t *turn) openChild(number Number, sl slot) (listed bool) {
 	}
 	go p.serveChild(s, c)
 	id := s.seal(p)
-	listed = true
 	p.enlist(s)
+	listed()
 	if !s.enter(x) {
 		t.gone(s, true)
-		return true
+		return
 	}
 	defer func() { s.exit(x, p.now()) }()
 	x.s = s
@@ -290,7 +290,6 @@ func (t *turn) openChild(number Number, sl slot) (listed bool) {
 	if opened && (x.left || t.r.Context().Err() != nil) && s.close(hasEnded, "", errEnded) {
 		p.closeSession(x.ctx, s, sl, t.doc, "")
 	}
-	return true
 }
 
 // initializeChild sends initialize and waits for the answer within
@@ -385,7 +384,7 @@ func (t *turn) reopenChild(ctx context.Context, s *live, sl slot, init []byte) *
 		p.closeOpened(ctx, next, sl, t.doc, "")
 		return f
 	}
-	s.revive(next, p.opt.Observer)
+	s.revive(next, p)
 	select {
 	case <-c.ended: // before it was the session's
 		p.childExited(s, c)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/lease"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -72,13 +71,7 @@ func (s *live) stop(calls bool) {
 func (p *Proxy) closeHere(ctx context.Context, s *live, sl slot) {
 	doc, err := p.opt.Servers.Resolve(ctx, s.tenant, s.project, s.server)
 	if s.hasChild() || err == nil && s.sameEndpoint(doc) {
-		caller := ""
-		if doc != nil && doc.Auth.Type == "forward" && !sl.Noop() {
-			if h, err := p.holder(ctx, lease.Filter{Token: sl.Ref().Token}); err == nil && h != nil {
-				caller = p.keptCaller(h.Payload)
-			}
-		}
-		p.closeSession(ctx, s, sl, doc, caller)
+		p.closeSession(ctx, s, sl, doc, p.callerOf(ctx, doc, sl))
 		return
 	}
 	// Its document is gone or leads elsewhere: there is nobody to tell.

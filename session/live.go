@@ -1,6 +1,7 @@
 package session
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +50,7 @@ type live struct {
 	forward  uint64           // fingerprint of the kept credential of auth forward
 	first    *exchange        // those under way
 	ending   chan struct{}    // closed when the upstream end of a lost session has been tried
-	counted  Observer         // who counts the session in; nil when it is not
+	counted  *Proxy           // where the session counts, while it is alive
 	child    *child           // stdio, where it runs here
 }
 
@@ -117,15 +118,18 @@ func (s *live) move(to phase, why lease.Reason, cause error) {
 	}
 }
 
-// count counts the session in with o, or out with nil, under the lock.
-func (s *live) count(o Observer) {
+// count counts the session in with p, in the metrics and for its owner, or out
+// with nil. It is called under the lock, and takes the table's within it.
+func (s *live) count(p *Proxy) {
 	switch {
-	case s.counted == nil && o != nil:
-		o.SessionOpened(s.label)
-	case s.counted != nil && o == nil:
-		s.counted.SessionEnded(s.label)
+	case s.counted == nil && p != nil:
+		p.opt.Observer.SessionOpened(s.label)
+		p.table.book(s.owner, math.MaxInt) // the limit is for opening
+	case s.counted != nil && p == nil:
+		s.counted.opt.Observer.SessionEnded(s.label)
+		s.counted.table.unbook(s.owner)
 	}
-	s.counted = o
+	s.counted = p
 }
 
 // held returns what belongs to the current lease, which a reopen replaces.
@@ -176,17 +180,12 @@ func (t *table) book(o owner, max int) bool {
 func (t *table) unbook(o owner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drop(o)
-}
-
-// drop is unbook under the lock.
-func (t *table) drop(o owner) {
 	if t.owners[o]--; t.owners[o] <= 0 {
 		delete(t.owners, o)
 	}
 }
 
-// put adds a booked session and returns the one that stands: its own, or the
+// put adds a session and returns the one that stands: its own, or the
 // one that a request beside it has put there first.
 func (t *table) put(s *live) (standing *live, added bool) {
 	t.mu.Lock()
@@ -198,7 +197,7 @@ func (t *table) put(s *live) (standing *live, added bool) {
 	return s, true
 }
 
-// remove takes a session and its booking out.
+// remove takes a session out.
 func (t *table) remove(s *live) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -206,7 +205,6 @@ func (t *table) remove(s *live) bool {
 		return false
 	}
 	delete(t.all, s.number)
-	t.drop(s.owner)
 	return true
 }
 

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -81,22 +80,17 @@ func (t *turn) adopt(st *sealed) (*live, *refusal) {
 		}
 		s.upstream = upstream.SessionID(h.Payload[paySession])
 	}
-	p.table.book(s.owner, math.MaxInt) // the limit is for opening
-	standing := p.enlist(s)
-	if standing != s {
-		p.table.unbook(s.owner)
-	}
-	return standing, nil
+	return p.enlist(s), nil
 }
 
-// enlist puts a booked session into the table.
+// enlist puts a session into the table.
 func (p *Proxy) enlist(s *live) *live {
 	standing, added := p.table.put(s)
 	if added {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.phase == alive { // it can be revoked already
-			s.count(p.opt.Observer)
+			s.count(p)
 		}
 	}
 	return standing

@@ -59,7 +59,7 @@ func (p *Proxy) lose(ctx context.Context, s *live, sl slot, reason lease.Reason)
 	// The mark's handler sends the DELETE as well, until it is confirmed; this
 	// one makes sure that no client is told before it has been tried.
 	if doc != nil {
-		p.endUpstream(ctx, doc, id, version, "")
+		p.endUpstream(ctx, doc, id, version, p.callerOf(ctx, doc, sl))
 	}
 }
 
@@ -115,6 +115,10 @@ func (t *turn) gone(s *live, waits bool) {
 		s.told = true
 		s.mu.Unlock()
 		t.refuse(lost(http.StatusOK, reason))
+		return
+	}
+	if sl.Noop() {
+		t.refuse(unknownSession()) // there was no lease to lose
 		return
 	}
 	t.refuse(lost(http.StatusNotFound, reason))
@@ -211,7 +215,7 @@ func (t *turn) reopen(s *live) *refusal {
 		p.closeOpened(ctx, next, sl, t.doc, t.c.Authorization.Reveal())
 		return f
 	}
-	s.revive(next, p.opt.Observer)
+	s.revive(next, p)
 	return nil
 }
 
@@ -231,12 +235,12 @@ func (t *turn) initialized(ctx context.Context, s *live) *refusal {
 }
 
 // revive puts the new lease and upstream session in the place of the lost ones.
-func (s *live) revive(next *live, o Observer) {
+func (s *live) revive(next *live, p *Proxy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase, s.reason, s.told, s.ending = alive, "", false, nil
 	s.slot, s.upstream, s.version, s.endpoint, s.doc = next.slot, next.upstream, next.version, next.endpoint, nil
 	s.forward, s.child = next.forward, next.child
 	s.lastUse.Store(next.lastUse.Load())
-	s.count(o)
+	s.count(p)
 }

@@ -547,6 +547,14 @@ func TestSessionsWithoutALease(t *testing.T) {
 		r.clean()
 		r.engine.down = false
 	})
+	t.Run("are unknown once their upstream has forgotten them", func(t *testing.T) {
+		r := newRig(t, bare)
+		id := r.open()
+		r.up.mu.Lock()
+		r.up.sessions = map[string]bool{}
+		r.up.mu.Unlock()
+		r.do("POST", id, call(1, "x")).want(t, 404, 404, "SESSION_UNKNOWN")
+	})
 	t.Run("end after session.idle", func(t *testing.T) {
 		r := newRig(t, bare, func(r *rig) { r.opt.Session.Idle = time.Nanosecond })
 		id := r.open()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -37,12 +38,9 @@ func (t *turn) open() {
 		t.refuse(limitReached("limits.perPrincipal", limits.PerPrincipal))
 		return
 	}
-	listed := false
-	defer func() {
-		if !listed {
-			p.table.unbook(t.owner)
-		}
-	}()
+	// The place is kept until the session counts by itself, or is not opened.
+	unbook := sync.OnceFunc(func() { p.table.unbook(t.owner) })
+	defer unbook()
 
 	number := newNumber()
 	sl, f := t.acquire(t.r.Context(), number, t.body.B)
@@ -51,7 +49,7 @@ func (t *turn) open() {
 		return
 	}
 	if t.doc.Transport == "stdio" {
-		listed = t.openChild(number, sl)
+		t.openChild(number, sl, unbook)
 		return
 	}
 
@@ -83,8 +81,8 @@ func (t *turn) open() {
 		return
 	}
 	id := s.seal(p)
-	listed = true
 	p.enlist(s)
+	unbook()
 	x.s = s
 	if !s.enter(x) { // revoked already
 		t.gone(s, true)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"encoding/hex"
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
@@ -53,6 +54,19 @@ func (p *Proxy) keptCaller(pl lease.Payload) string {
 		return ""
 	}
 	return string(b)
+}
+
+// callerOf is the credential that a session with auth forward last used, where
+// no request brings one.
+func (p *Proxy) callerOf(ctx context.Context, doc *server.Document, sl slot) string {
+	if doc == nil || doc.Auth.Type != "forward" || sl.Noop() {
+		return ""
+	}
+	h, err := p.holder(ctx, lease.Filter{Token: sl.Ref().Token, States: []lease.State{lease.Held, lease.Revoked}})
+	if err != nil || h == nil {
+		return ""
+	}
+	return p.keptCaller(h.Payload)
 }
 
 // sameEndpoint reports whether the document still leads where the session was

@@ -617,7 +617,13 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v", e)
 		}
 		r.do("DELETE", id, "")
-		r.open()
+		id = r.open()
+		r.engine.revoke(lease.ReasonIdle)
+		r.do("POST", id, call(1, "x")).want(t, 404, 410, "LEASE_LOST")
+		r.open() // a lost session holds no place
+		if n := r.counts.open.Load(); n != 1 {
+			t.Errorf("%d sessions are counted", n)
+		}
 	})
 	t.Run("perPod", func(t *testing.T) {
 		r := newRig(t)
