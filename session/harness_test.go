@@ -335,7 +335,6 @@ type rig struct {
 	counts *counts
 	limits atomic.Pointer[config.Limits]
 	caller atomic.Pointer[principal.Caller]
-	log    *bytes.Buffer
 	opt    Options
 	served atomic.Pointer[func(*http.Request)] // told of each request before it is served
 }

@@ -380,7 +380,7 @@ func TestUpstreamTroubleAtOpen(t *testing.T) {
 			}
 		}, "does not speak MCP"},
 		{"redirect", func(r *rig) {
-			r.up.onInit = func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, "/elsewhere", 302) }
+			r.up.onInit = func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, "/elsewhere", http.StatusFound) }
 		}, "redirect"},
 		{"502", func(r *rig) { r.up.onInit = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) } }, "HTTP 502"},
 		{"refused credential", func(r *rig) { r.up.auth = "Bearer other" }, "refused the gateway's credential"},
