@@ -105,7 +105,9 @@ func TestOAuth2(t *testing.T) {
 	})
 	t.Run("a redirect is not followed", func(t *testing.T) {
 		away := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the secret went to another place") })
-		from := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, away.String(), http.StatusTemporaryRedirect) })
+		from := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, away.String(), http.StatusTemporaryRedirect)
+		})
 		a := auth
 		a.TokenURL = from.String()
 		if err := c.Authorize(t.Context(), http.Header{}, a, "", false); err == nil {
