@@ -121,7 +121,7 @@ is not stale yet.
 						return err
 					}
 					done, err := d.desk.RevokePod(ctx, args[0], operatorName())
-					return t.told(c, err, done, true, fmt.Sprintf("revoked %d leases of pod %s", done.Revoked, plain(args[0])))
+					return t.told(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 				}
 				var done desk.PodRevoked
 				err = p.pod(ctx, func(pod *client.Client) error {
@@ -129,7 +129,7 @@ is not stale yet.
 					done, err = pod.RevokePod(ctx, args[0])
 					return err
 				})
-				return t.told(c, err, done, false, fmt.Sprintf("revoked %d leases of pod %s", done.Revoked, plain(args[0])))
+				return t.told(c, err, done, false, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 			})
 		},
 	}

@@ -416,7 +416,7 @@ func TestRevokePodAndSweep(t *testing.T) {
 		}
 		b.terminal, b.stdin = true, "yes\n"
 		code, out, errs := b.run("revoke-pod", "pod-a")
-		if code != 0 || !strings.Contains(out, "revoked 2 leases") || !strings.Contains(errs, "(2 now)") {
+		if code != 0 || !strings.Contains(out, "revoked 2 lease(s)") || !strings.Contains(errs, "(2 now)") {
 			t.Errorf("%d %q %q", code, out, errs)
 		}
 		<-b.handled

@@ -45,6 +45,8 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	st := &stream{w: w, c: http.NewResponseController(w)}
+	// The connection may serve another request, which must not meet our deadline.
+	defer func() { _ = st.c.SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
