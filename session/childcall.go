@@ -45,6 +45,12 @@ func (x *exchange) hasBegun() bool {
 	return x.begun
 }
 
+func (x *exchange) hasLeft() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.left
+}
+
 // collect takes a child's messages for a POST until each of its requests is
 // answered. It goes on when the client has left, as an HTTP upstream would.
 func (t *turn) collect(x *exchange, c *child, b *mailbox) error {
@@ -157,10 +163,7 @@ func (t *turn) listenToChild(s *live, x *exchange) {
 		select {
 		case m := <-b.ch:
 			t.event(x, m)
-			x.mu.Lock()
-			left := x.left
-			x.mu.Unlock()
-			if left {
+			if x.hasLeft() {
 				return
 			}
 		case <-x.ctx.Done():
@@ -287,7 +290,7 @@ func (t *turn) openChild(number Number, sl slot, listed func()) {
 		x.put(answer)
 		x.mu.Unlock()
 	}
-	if opened && (x.left || t.r.Context().Err() != nil) && s.close(hasEnded, "", errEnded) {
+	if opened && (x.hasLeft() || t.r.Context().Err() != nil) && s.close(hasEnded, "", errEnded) {
 		p.closeSession(x.ctx, s, sl, t.doc, "")
 	}
 }

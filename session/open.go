@@ -93,8 +93,7 @@ func (t *turn) open() {
 		t.w.Header()[upstream.HeaderSession] = []string{string(id)}
 		x.watch()
 		defer x.unwatch()
-		t.relayOpened(x, o)
-		if !x.left && t.r.Context().Err() == nil {
+		if t.relayOpened(x, o) {
 			return
 		}
 	}
@@ -325,8 +324,10 @@ func (o *opened) takes(message, id []byte) bool {
 	return true
 }
 
-// relayOpened passes the answer to initialize on.
-func (t *turn) relayOpened(x *exchange, o *opened) {
+// relayOpened passes the answer to initialize on, and reports whether the client
+// was still there when the result had gone out. One that leaves the rest of a
+// stream after that has its session.
+func (t *turn) relayOpened(x *exchange, o *opened) (delivered bool) {
 	stream := kindOf(o.resp.Header) == eventStream
 	answerHeader(t.w, o.resp, stream)
 	if !stream {
@@ -335,8 +336,10 @@ func (t *turn) relayOpened(x *exchange, o *opened) {
 	x.begin(o.resp.StatusCode, stream)
 	x.mu.Lock()
 	x.put(o.raw)
+	delivered = !x.left && t.r.Context().Err() == nil
 	x.mu.Unlock()
 	err := x.relay(o.rest)
 	// The result has gone out, so an end from here on needs no words.
 	x.finish(err, nil, nil, nil)
+	return delivered
 }

@@ -607,6 +607,36 @@ func TestAClientThatLeavesBeforeTheAnswerLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestAClientThatLeavesTheStreamAfterTheResultHasItsSession(t *testing.T) {
+	r := newRig(t)
+	r.up.onInit = func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Mcp-Session-Id", "upstream-x")
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":\"2025-06-18\"}}\n\n")
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.up.release:
+		case <-req.Context().Done():
+		}
+	}
+	r.up.sessions["upstream-x"] = true
+	opening := make(chan context.Context, 1)
+	note := func(req *http.Request) { opening <- req.Context() }
+	r.served.Store(&note)
+	s := r.begin("POST", "", initBody)
+	if line, err := s.br.ReadString('\n'); err != nil || !strings.Contains(line, "protocolVersion") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	s.close()
+	<-(<-opening).Done()
+	r.served.Store(nil)
+	close(r.up.release)
+	<-r.proxy.traffic.wait()
+	if a := r.do("POST", s.resp.Header.Get("Mcp-Session-Id"), call(1, "x")); a.status != 200 {
+		t.Errorf("%+v", a)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	t.Run("perPrincipal", func(t *testing.T) {
 		r := newRig(t)
