@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -57,15 +58,19 @@ func (d *dispatcher) enqueue(h Holder) bool {
 	return d.submit(func() { d.dispatch(d.m.base, h) })
 }
 
-// adopt tells a handler that a holder is now this pod's.
+// adopt tells a handler that a holder is now this pod's. There is no mark that a
+// sweep would find, so where the queue is full it waits.
 func (d *dispatcher) adopt(a Adopter, h Holder) {
-	d.submit(func() {
+	run := func() {
 		ctx, cancel := context.WithTimeout(d.m.base, handlerTimeout)
 		defer cancel()
 		if err := guarded(func() error { return a.Adopt(ctx, h) }); err != nil {
 			d.m.log.Warn("a lease was adopted and its handler failed; its TTL decides now", "token", h.Token.Short(), "type", h.Type, "error", err)
 		}
-	})
+	}
+	if !d.submit(run) {
+		run()
+	}
 }
 
 // submit starts a worker as long as there are fewer than allowed, else queues
@@ -122,24 +127,24 @@ func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
 	}
 	d.keepFailures(marks)
 	p := pool.New().WithMaxGoroutines(d.max)
-	var mu sync.Mutex
+	var handled atomic.Int64
+	// Nothing new is begun after one interval, so that handlers which hang do not
+	// keep the next sweep from finding what is idle. Those that failed pause, so
+	// it gets on with the others.
+	end := time.Now().Add(d.m.opt.ReapInterval)
 	for _, h := range marks {
-		if !d.due(h.Token) || ctx.Err() != nil {
-			done.Unhandled++
+		if !d.due(h.Token) || ctx.Err() != nil || time.Now().After(end) {
 			continue
 		}
 		p.Go(func() {
-			handled := d.dispatch(ctx, h)
-			mu.Lock()
-			defer mu.Unlock()
-			if handled {
-				done.Handled++
-			} else {
-				done.Unhandled++
+			if d.dispatch(ctx, h) {
+				handled.Add(1)
 			}
 		})
 	}
 	p.Wait()
+	done.Handled = int(handled.Load())
+	done.Unhandled = len(marks) - done.Handled
 	return ctx.Err()
 }
 

@@ -43,7 +43,7 @@ func (g givenIdentities) token() Token { return g.newToken() }
 func (g givenIdentities) gen() Gen     { return g.newGen() }
 
 // ReapIdle is the idle part of a sweep.
-func (m *Manager) ReapIdle(ctx context.Context) (int, error) { return m.reapIdle(ctx, "") }
+func (m *Manager) ReapIdle(ctx context.Context) (int, error) { return m.reapIdle(ctx, "", reapRounds) }
 
 // Halt ends what runs in the background without the store's help.
 func (m *Manager) Halt() {

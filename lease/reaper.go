@@ -35,7 +35,9 @@ func (m *Manager) mark(ctx context.Context, t Token, c Mark, gens map[CounterID]
 	if before.State == Pending {
 		return before, true, nil // nothing was held; the mark is handled already
 	}
-	m.obs.Reaped(c.Reason)
+	if c.Reason != ReasonClose { // its holder gave it back; nobody took it
+		m.obs.Reaped(c.Reason)
+	}
 	e := eventOf(kindOf(c.Reason), before)
 	e.Reason, e.By = string(c.Reason), c.By
 	m.happened(e)
@@ -99,10 +101,10 @@ func (m *Manager) gensOf(ctx context.Context, hs []Holder) map[CounterID]Gen {
 
 // reapIdle takes away what nobody has used for longer than its TTL, of one
 // resource or, with "", of all (spec §5). A lease that the store's absence kept
-// from being touched has one TTL more.
-func (m *Manager) reapIdle(ctx context.Context, resource string) (int, error) {
+// from being touched has one TTL more. It takes at most rounds batches.
+func (m *Manager) reapIdle(ctx context.Context, resource string, rounds int) (int, error) {
 	n := 0
-	for range reapRounds {
+	for range rounds {
 		hs, err := m.store.Expired(ctx, resource, 0, reapBatch)
 		if err != nil || len(hs) == 0 {
 			return n, err
@@ -143,7 +145,7 @@ func (m *Manager) lazySweep(ctx context.Context, resource string) bool {
 	if !m.lazy.open(resource, time.Now()) {
 		return false
 	}
-	n, err := m.reapIdle(ctx, resource)
+	n, err := m.reapIdle(ctx, resource, 1)
 	if err != nil && ctx.Err() == nil {
 		m.log.Debug("a lazy sweep was cut short", "error", err)
 	}
@@ -277,7 +279,7 @@ func (m *Manager) Sweep(ctx context.Context) (Swept, error) {
 		}
 	}
 	note(m.reapPods(ctx, &done))
-	idle, err := m.reapIdle(ctx, "")
+	idle, err := m.reapIdle(ctx, "", reapRounds)
 	done.Idle = idle
 	note(err)
 	note(m.dispatch.sweep(ctx, &done))

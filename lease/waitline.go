@@ -147,8 +147,9 @@ func (q *waitLines) leave(w *waiter) {
 		l.waiters = slices.Delete(l.waiters, i, i+1)
 		q.n--
 	}
-	// The loop sees the empty line at its next look and ends.
-	l.nudge()
+	if len(l.waiters) == 0 {
+		l.nudge() // its loop sees the empty line and ends
+	}
 }
 
 // stay puts a waiter whose try failed back where it stood.
