@@ -54,8 +54,8 @@ func newDispatcher(m *Manager) *dispatcher {
 
 // enqueue has a mark dispatched soon. It never waits; it reports whether the
 // mark was taken.
-func (d *dispatcher) enqueue(h Holder) bool {
-	return d.submit(func() { d.dispatch(d.m.base, h) })
+func (d *dispatcher) enqueue(t Token) bool {
+	return d.submit(func() { d.dispatch(d.m.base, t) })
 }
 
 // adopt tells a handler that a holder is now this pod's. There is no mark that a
@@ -137,7 +137,7 @@ func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
 			continue
 		}
 		p.Go(func() {
-			if d.dispatch(ctx, h) {
+			if d.dispatch(ctx, h.Token) {
 				handled.Add(1)
 			}
 		})
@@ -159,33 +159,33 @@ func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
 //
 // Where a pod is alive and only out of reach, or may be alive after an outage,
 // its podBound mark stays for the next sweep: the resource still runs there.
-func (d *dispatcher) dispatch(ctx context.Context, h Holder) (handled bool) {
-	release, first := d.only(h.Token)
+func (d *dispatcher) dispatch(ctx context.Context, t Token) (handled bool) {
+	release, first := d.only(t)
 	if !first {
 		return false // it is being handled just now
 	}
 	defer release()
-	mark, ok, err := d.m.store.Holder(ctx, h.Token)
+	h, ok, err := d.m.store.Holder(ctx, t)
 	if err != nil {
 		return false
 	}
-	if !ok || mark.Revocation == nil || !mark.Revocation.HandledAt.IsZero() {
+	if !ok || h.Revocation == nil || !h.Revocation.HandledAt.IsZero() {
 		return true
 	}
 	if d.m.faults.HandledBeforeRun {
-		_, _ = d.m.store.MarkHandled(ctx, h.Token)
+		_, _ = d.m.store.MarkHandled(ctx, t)
 	}
-	err = d.route(ctx, mark)
-	d.outcome(h.Token, err)
+	err = d.route(ctx, h)
+	d.outcome(t, err)
 	if err != nil {
 		d.m.log.Warn("a revoked lease could not be cleaned up yet; the next sweeps try again",
-			"token", h.Token.Short(), "type", h.Type, "pod", h.Pod, "error", err)
+			"token", t.Short(), "type", h.Type, "pod", h.Pod, "error", err)
 		return false
 	}
 	// After the run, never before: a pod that dies in between runs it twice,
 	// and handlers are idempotent by token.
-	if _, err := d.m.store.MarkHandled(ctx, h.Token); err != nil {
-		d.m.log.Debug("a handled mark could not be written; the handler will run again", "token", h.Token.Short(), "error", err)
+	if _, err := d.m.store.MarkHandled(ctx, t); err != nil {
+		d.m.log.Debug("a handled mark could not be written; the handler will run again", "token", t.Short(), "error", err)
 		return false
 	}
 	return true

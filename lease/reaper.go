@@ -66,17 +66,9 @@ func (m *Manager) take(ctx context.Context, listed Holder, c Mark, gens map[Coun
 		state = listed.State
 	}
 	if state == Held && !m.faults.MarksNotDispatched {
-		m.dispatch.enqueue(marked(before, c.Cause))
+		m.dispatch.enqueue(before.Token)
 	}
 	return before, true, nil
-}
-
-// marked is a holder as its mark has left it: a handler tells clients the
-// reason.
-func marked(before Holder, c Cause) Holder {
-	before.State = Revoked
-	before.Revocation = &Revocation{Reason: c.Reason, By: c.By, At: time.Now()}
-	return before
 }
 
 // gensOf reads the gens for a batch of marks in one query, before the marks. A
