@@ -70,8 +70,8 @@ func (c *checker) listeners() {
 	if iok {
 		c.pod(ihost, iport)
 	}
-	if g.Pod.StaleAfter <= g.Pod.Heartbeat {
-		c.Complain("pod.staleAfter", "it must be longer than pod.heartbeat (%s), or every living pod counts as dead; three heartbeats are usual", g.Pod.Heartbeat)
+	if g.Pod.StaleAfter < 2*g.Pod.Heartbeat {
+		c.Complain("pod.staleAfter", "it must be at least twice pod.heartbeat (%s), or one late heartbeat makes a living pod count as dead and takes its leases; three times is usual", g.Pod.Heartbeat)
 	}
 }
 

@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 		{"a certificate without its key", "tls: {cert: a.pem}\n", "tls: cert and key belong together"},
 		{"anonymous on every address", "listen: ':8080'\n" + anonymous, "identity.anonymous: callers without a credential are taken on a loopback listener only"},
 		{"anonymous without projects", "identity: {anonymous: {tenant: dev}}\n", "identity.anonymous.projects: this key is required"},
-		{"staleAfter below heartbeat", "pod: {heartbeat: 50s}\n", "pod.staleAfter: it must be longer than pod.heartbeat (50s)"},
+		{"a heartbeat that must never be late", "pod: {heartbeat: 30s}\n", "pod.staleAfter: it must be at least twice pod.heartbeat (30s)"},
 		{"mongodb without its uri", "store: {kind: mongodb}\n", "store.uri: store.kind mongodb needs the connection string"},
 		{"mongodb without session keys", "store: {kind: mongodb}\n", "session.keys: pods that share a store need the same session keys"},
 		{"mongodb without a token", "store: {kind: mongodb}\n", "internal.tokens: pods that share a store need the same token"},
@@ -292,7 +292,7 @@ func FuzzParse(f *testing.F) {
 		if (g == nil) == (err == nil) {
 			t.Fatal("neither a gateway nor an error, or both")
 		}
-		if err == nil && (g.Limits.PerPod < 1 || g.Pod.StaleAfter <= g.Pod.Heartbeat) {
+		if err == nil && (g.Limits.PerPod < 1 || g.Pod.StaleAfter < 2*g.Pod.Heartbeat) {
 			t.Fatalf("an impossible gateway: %+v", g)
 		}
 	})

@@ -17,9 +17,6 @@ func (c *checker) surprises() {
 	if g.Session.OpenWait >= clientPatience {
 		c.Warn("session.openWait", "MCP clients give up after %s, so whoever waits longer takes a slot for nobody", clientPatience)
 	}
-	if g.Pod.StaleAfter < 2*g.Pod.Heartbeat {
-		c.Warn("pod.staleAfter", "one late heartbeat makes the pod count as dead and takes its leases; three times pod.heartbeat is usual")
-	}
 	if g.Lease.PendingTTL > g.Lease.ReconcileSafety {
 		c.Warn("lease.pendingTTL", "a holder that is not whole within half of lease.reconcileSafety (%s) never becomes so; a longer pendingTTL only keeps its slots", g.Lease.ReconcileSafety)
 	}
