@@ -38,6 +38,8 @@ func operate(t *testing.T, p *process.Process, args ...string) (code int, out, e
 	return 0, o.String(), e.String()
 }
 
+const initializeMessage = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+
 // nobodyLives waits until the upstream has no session.
 func nobodyLives(t *testing.T, upstream *browser.Server) {
 	t.Helper()
@@ -54,8 +56,7 @@ func nobodyLives(t *testing.T, upstream *browser.Server) {
 // openSession opens an MCP session and returns its id.
 func openSession(t *testing.T, p *process.Process) string {
 	t.Helper()
-	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+"/mcp/acme/thesis/browser", strings.NewReader(initialize))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+"/mcp/acme/thesis/browser", strings.NewReader(initializeMessage))
 	if err != nil {
 		t.Fatal(err)
 	}
