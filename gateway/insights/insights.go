@@ -81,7 +81,8 @@ func New(opt Options) (*Page, error) {
 		opt.Every = time.Second
 	}
 	p := &Page{opt: opt, box: opt.Ring.Box("insights"), now: time.Now, watchers: make(chan struct{}, opt.Watchers),
-		// Keys are long and random; this only keeps guessing from costing.
+		// Wrong keys only: a storm of guesses must neither flood the log nor lock
+		// out who has the right one.
 		attempts: rate.NewLimiter(5, 20)}
 	p.views = newViews(opt.Desk, opt.Every*9/10)
 	mux := http.NewServeMux()

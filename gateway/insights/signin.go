@@ -159,14 +159,14 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 	if !ok || !p.genuine(w, r, tenant, s) {
 		return
 	}
-	if !p.attempts.Allow() {
-		w.Header().Set("Retry-After", "5")
-		p.askSignIn(w, tenant, s, http.StatusTooManyRequests, "Too many sign-ins at once. Wait a few seconds and try again.")
-		return
-	}
 	key := strings.TrimSpace(r.PostFormValue("key"))
 	name, ok := p.opt.Identity.TenantAdmin(key, tenant)
 	if !ok || key == "" {
+		if !p.attempts.Allow() {
+			w.Header().Set("Retry-After", "5")
+			p.askSignIn(w, tenant, s, http.StatusTooManyRequests, "Too many wrong keys at once. Wait a few seconds and try again.")
+			return
+		}
 		p.opt.Log.Warn("a sign-in to the Leases page was refused", "tenant", tenant, "remote", r.RemoteAddr)
 		p.askSignIn(w, tenant, s, http.StatusForbidden, "This key does not open "+tenant+". It needs the role tenantAdmin for the whole tenant.")
 		return
