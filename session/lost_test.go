@@ -658,6 +658,21 @@ func TestModernClients(t *testing.T) {
 			r.do(verb, "", "", "MCP-Protocol-Version", "2026-07-28").want(t, 405, 405, "")
 		}
 	})
+	t.Run("open a session by initialize like everybody else", func(t *testing.T) {
+		r := newRig(t, func(r *rig) { r.docs.doc.Lease = "" })
+		r.do("POST", "", initBody, "MCP-Protocol-Version", "2026-07-28").want(t, 400, -32022, "")
+		if r.up.live() != 0 {
+			t.Error("a session was opened that the gateway does not know of")
+		}
+		named := strings.Replace(initBody, `"capabilities":{}`, `"capabilities":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-06-18"}`, 1)
+		a := r.do("POST", "", named)
+		if a.status != 200 || a.header.Get("Mcp-Session-Id") == "" {
+			t.Fatalf("%+v", a)
+		}
+		if a = r.do("DELETE", a.header.Get("Mcp-Session-Id"), ""); a.status != 204 || r.up.live() != 0 {
+			t.Errorf("%+v, %d sessions are left", a, r.up.live())
+		}
+	})
 	t.Run("cancel by closing the stream", func(t *testing.T) {
 		r := newRig(t, func(r *rig) { r.docs.doc.Lease = "" })
 		r.up.stateless = true

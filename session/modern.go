@@ -12,6 +12,11 @@ import (
 // header, by what its _meta says, or by a method that only one era has. Clients
 // try the newest revision first, whatever they end up with.
 func (t *turn) modern() (version string, ok bool) {
+	if !t.env.Batch && t.env.One().Method == "initialize" {
+		// It belongs to the other era, whatever else the request says. Passed on
+		// as it is it would open a session that nobody here knows of.
+		return "", false
+	}
 	header := t.r.Header.Get(upstream.HeaderProtocol)
 	if header == modernRevision {
 		return header, true

@@ -159,6 +159,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{name: "a batch in the wrong revision", method: "POST", id: id, body: "[" + call(1, "a") + "]", status: 400, code: -32600},
 		{name: "an empty batch", method: "POST", id: id, body: "[]", status: 400, code: -32600},
 		{name: "initialize in a batch", method: "POST", id: id, body: "[" + initBody + "]", status: 400, code: -32600},
+		{name: "initialize without an id", method: "POST", id: id, body: `{"jsonrpc":"2.0","method":"initialize","params":{"protocolVersion":"2025-06-18"}}`, status: 400, code: -32600},
 		{name: "no session id", method: "POST", body: call(1, "a"), status: 400, code: -32600},
 		{name: "no session id on GET", method: "GET", status: 400, code: -32600},
 		{name: "no session id on DELETE", method: "DELETE", status: 400, code: -32600},

@@ -157,7 +157,13 @@ func (t *turn) post(f *refusal) string {
 				return method
 			}
 		}
-	} else if m := t.env.One(); m.Method == "initialize" && m.Request() {
+	} else if m := t.env.One(); m.Method == "initialize" {
+		if !m.Request() {
+			// Servers exist that open a session all the same: one that no lease holds
+			// and nobody ends.
+			t.refuse(badRequest(rpcInvalid, "initialize is a request: it needs an id"))
+			return method
+		}
 		t.open()
 		return method
 	}
