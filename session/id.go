@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net/url"
 	"time"
 
@@ -25,6 +26,9 @@ type Number [16]byte
 
 // String is the number's beginning, enough for a log line.
 func (n Number) String() string { return hex.EncodeToString(n[:4]) }
+
+// LogValue is String: a log that writes values as JSON would spell the bytes out.
+func (n Number) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
 // key is the number as the payload's searchable member.
 func (n Number) key() string { return hex.EncodeToString(n[:]) }

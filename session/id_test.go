@@ -1,6 +1,7 @@
 package session
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,14 @@ func TestSealedIDs(t *testing.T) {
 	}
 	if strings.Trim(string(id), "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 		t.Error("an id that is not visible ASCII")
+	}
+}
+
+func TestLogsHaveTheBeginningOfASessionsNumber(t *testing.T) {
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "session", Number{0xab, 1, 2, 3, 4, 5})
+	if !strings.Contains(log.String(), `"session":"ab010203"`) {
+		t.Error(log.String())
 	}
 }
 
