@@ -14,6 +14,7 @@ type patientBody struct {
 	rc      *http.ResponseController
 	silence time.Duration
 	renewed time.Time
+	ended   bool
 }
 
 // patient bounds the silence of r's body.
@@ -35,7 +36,22 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	if err != nil {
 		// From here on the server watches the connection for the client's going; a
 		// deadline that is left standing would look like it.
+		b.ended = true
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 	return n, err
+}
+
+// unread bounds what is left of a body when its request has been answered. The
+// server reads on before it sends an answer, to be able to use the connection
+// again; without a bound anybody could hold a connection for good, and without
+// a credential, by a body that never comes.
+func unread(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	if b, ok := r.Body.(*patientBody); ok && b.ended {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restSilence))
 }

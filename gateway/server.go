@@ -53,6 +53,7 @@ const (
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
 	bodySilence       = time.Minute
+	restSilence       = 5 * time.Second // of a body that nobody wants any more
 )
 
 // Server is the pod's two listeners.

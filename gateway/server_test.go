@@ -358,6 +358,32 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+func TestABodyThatNeverComesHoldsNoConnection(t *testing.T) {
+	p := serve(t, gatewayConfig(), nil)
+	for _, tc := range []struct{ what, url, head string }{
+		{"without a credential that counts", p.url, "POST /mcp/dev/p/browser HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\nContent-Length: 9\r\n\r\n{"},
+		{"in chunks to an address that is none", p.url, "POST /none HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"},
+		{"without the internal token", p.internal, "POST /internal/document/changed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			t.Parallel()
+			c, err := net.Dial("tcp", strings.TrimPrefix(tc.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, tc.head); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+			answer, err := io.ReadAll(c)
+			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
+				t.Errorf("%v, %q", err, answer)
+			}
+		})
+	}
+}
+
 func TestPanicsAndLog(t *testing.T) {
 	p := serve(t, gatewayConfig(), nil)
 	p.backend.fail.Store(true)
