@@ -84,16 +84,35 @@ func (m *Manager) acquire(ctx context.Context, r Request, begun time.Time) (*Lea
 	}
 	deadline := begun.Add(wait)
 	// One deadline over all operations: whatever the store does, the answer is
-	// there one operation after the wait.
-	opCtx, cancel := context.WithDeadline(ctx, deadline.Add(m.opt.OpTimeout))
+	// there one operation after the wait. A caller that goes ends the wait but no
+	// operation under way: an increment that is cancelled on its way may be
+	// applied without its entry, and only reconcile would take it back, so that
+	// clients that hang up would eat slots.
+	opCtx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(m.opt.OpTimeout))
 	defer cancel()
+	if ctx.Err() != nil {
+		return nil, callerGone(ctx)
+	}
 	if err := m.freshOwnPod(opCtx); err != nil {
 		return nil, storeGone(err)
 	}
+	var l *Lease
 	if wait <= 0 {
-		return m.acquireNow(opCtx, f, begun)
+		l, err = m.acquireNow(opCtx, f, begun)
+	} else {
+		l, err = m.acquireWaiting(opCtx, ctx.Done(), f, begun, deadline)
 	}
-	return m.acquireWaiting(opCtx, f, begun, deadline)
+	if l != nil && ctx.Err() != nil {
+		if err := l.Release(opCtx); err != nil {
+			m.log.Warn("the lease of a caller that has gone could not be given back; the idle reap will take it", "token", l.Ref().Token.Short(), "error", err)
+		}
+		return nil, callerGone(ctx)
+	}
+	return l, err
+}
+
+func callerGone(ctx context.Context) *UnavailableError {
+	return unavailable("the request ended while it waited for a slot", ctx.Err())
 }
 
 // plan checks what can be refused without the store and names the counters.

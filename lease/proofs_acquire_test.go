@@ -36,6 +36,7 @@ const (
 	lazySweepFrees         = "who wants a slot sweeps its resource, and the handler runs"
 	waitersAreBounded      = "there is a bound on who waits, and the refusal names it"
 	callerGoneStopsWaiting = "a caller that goes away stops waiting"
+	callerGoneTakesNothing = "a caller that goes away while it takes a lease leaves neither a holder nor a count"
 	roundTripsAreFew       = "round trips: acquire 6, busy look 1, check 1, release 2, old release 3"
 	refusalIsAnEvent       = "a refusal is told to the observer and kept in the store"
 	payloadIsBounded       = "a payload over its bound is refused"
@@ -155,19 +156,40 @@ var acquireProofs = []proof{
 		w.balanced()
 	}},
 	{expiredCallerRollsBack, func(w *world) {
-		m := w.pod("a", quiet)
-		w.calls.set(func() { w.calls.slow = 10 * time.Millisecond })
-		for at := 5 * time.Millisecond; at < 70*time.Millisecond; at += 10 * time.Millisecond {
-			ctx, cancel := context.WithTimeout(context.Background(), at)
-			_, err := m.Acquire(ctx, wants(browser(nil), "u1"))
-			cancel()
+		for at := 5 * time.Millisecond; at < 60*time.Millisecond; at += 10 * time.Millisecond {
+			m := w.pod(at.String(), quiet, func(o *lease.Options) { o.OpTimeout = at })
+			w.calls.set(func() { w.calls.slow = 10 * time.Millisecond })
+			r := wants(browser(nil), "u1")
+			r.MaxWait = lease.NoWait
+			_, err := m.Acquire(context.Background(), r)
 			var u *lease.UnavailableError
 			if err == nil {
 				w.fatalf("cut at %s: it was acquired", at)
 			}
 			w.check(errors.As(err, &u), "cut at %s: %v", at, err)
 			m.Settle()
+			w.calls.set(func() { w.calls.slow = 0 })
 			w.check(w.living() == 0, "cut at %s: %d holders are left", at, w.living())
+		}
+	}},
+	{callerGoneTakesNothing, func(w *world) {
+		m := w.pod("a", quiet)
+		if err := w.acquire(m, wants(browser(nil), "u1")).Release(context.Background()); err != nil { // the counters are there from now on
+			w.fatalf("release: %v", err)
+		}
+		w.calls.set(func() { w.calls.slow = 10 * time.Millisecond })
+		for at := 5 * time.Millisecond; at < 60*time.Millisecond; at += 10 * time.Millisecond {
+			ctx, cancel := context.WithTimeout(context.Background(), at)
+			_, err := m.Acquire(ctx, wants(browser(nil), "u1"))
+			cancel()
+			var u *lease.UnavailableError
+			if err == nil {
+				w.fatalf("gone after %s: it was acquired", at)
+			}
+			w.check(errors.As(err, &u), "gone after %s: %v", at, err)
+			m.Settle()
+			w.check(w.living() == 0, "gone after %s: %d holders are left", at, w.living())
+			w.balanced()
 		}
 	}},
 	{lostPushRollsBack, func(w *world) {

@@ -61,7 +61,8 @@ func newWaitLines(m *Manager) *waitLines {
 }
 
 // acquireWaiting tries and, where a level is full, waits its turn.
-func (m *Manager) acquireWaiting(ctx context.Context, f *funnel, begun, deadline time.Time) (*Lease, error) {
+// The caller's going, which gone tells, ends the wait.
+func (m *Manager) acquireWaiting(ctx context.Context, gone <-chan struct{}, f *funnel, begun, deadline time.Time) (*Lease, error) {
 	no := m.lines.ahead(f)
 	if no == nil {
 		l, full, err := m.try(ctx, f)
@@ -90,8 +91,8 @@ func (m *Manager) acquireWaiting(ctx context.Context, f *funnel, begun, deadline
 			m.lines.stay(w, full)
 		case <-end.C:
 			return nil, m.busy(ctx, f, m.lines.blocked(w), begun)
-		case <-ctx.Done():
-			return nil, unavailable("the request ended while it waited for a slot", ctx.Err())
+		case <-gone:
+			return nil, unavailable("the request ended while it waited for a slot", context.Canceled)
 		}
 	}
 }
