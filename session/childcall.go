@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -196,6 +195,9 @@ func (t *turn) startChild(ctx context.Context) (*child, *refusal) {
 		p.table.dropChild(t.c.Tenant)
 		p.traffic.exit(false)
 		p.opt.Log.WarnContext(ctx, "a stdio server could not be started", "server", t.server, "error", err)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, t.slowInit()
+		}
 		return nil, upstreamDown(t.server, "its program could not be started; the gateway's log says why")
 	}
 	return newChild(proc), nil
@@ -310,14 +312,11 @@ func (t *turn) initializeChild(s *live, x *exchange, c *child, init []byte, env 
 	ended := func() *refusal {
 		return upstreamDown(t.server, "its program ended before it answered initialize; the gateway's log says why")
 	}
-	late := func() *refusal {
-		return upstreamDown(t.server, fmt.Sprintf("it did not answer initialize within initTimeoutSeconds (%.0f s)", t.doc.InitTimeout.Seconds()))
-	}
 	sending, cancel := context.WithTimeout(x.ctx, t.doc.InitTimeout)
 	defer cancel()
 	if err := c.proc.Send(sending, init); err != nil {
 		if sending.Err() != nil && x.ctx.Err() == nil {
-			return nil, late()
+			return nil, t.slowInit()
 		}
 		return nil, ended()
 	}
@@ -337,7 +336,7 @@ func (t *turn) initializeChild(s *live, x *exchange, c *child, init []byte, env 
 				slow()
 			}
 		case <-limit.C:
-			return nil, late()
+			return nil, t.slowInit()
 		case <-x.ctx.Done():
 			var isLost *lostCause
 			if errors.As(context.Cause(x.ctx), &isLost) {

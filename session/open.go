@@ -211,6 +211,11 @@ type opened struct {
 // passed on: no header may go out before it is known to be a success.
 const maxInitAnswer = 4 << 20
 
+// slowInit refuses an open whose upstream took longer than its document allows.
+func (t *turn) slowInit() *refusal {
+	return upstreamDown(t.server, fmt.Sprintf("it did not answer initialize within initTimeoutSeconds (%.0f s)", t.doc.InitTimeout.Seconds()))
+}
+
 // initialize opens the upstream session within initTimeoutSeconds.
 func (t *turn) initialize(ctx context.Context, cancel context.CancelCauseFunc, init *wire.Buffer, header http.Header) (*opened, *refusal) {
 	p := t.p
@@ -218,7 +223,7 @@ func (t *turn) initialize(ctx context.Context, cancel context.CancelCauseFunc, i
 	defer timer.Stop()
 	fail := func(err error) *refusal {
 		if errors.Is(context.Cause(ctx), errInitTimeout) {
-			return upstreamDown(t.server, fmt.Sprintf("it did not answer initialize within initTimeoutSeconds (%.0f s)", t.doc.InitTimeout.Seconds()))
+			return t.slowInit()
 		}
 		return p.failed(ctx, t, err)
 	}
