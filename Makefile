@@ -10,7 +10,7 @@ EXTERNAL = -tags external
 TIMEOUT ?= 20m
 FUZZTIME ?= 20s
 
-.PHONY: build run test quick race lint tidy bench explore fuzz image parts clean
+.PHONY: build run test quick race schedules lint tidy bench explore fuzz image parts clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/mcp-lease-gateway ./cmd/mcp-lease-gateway
@@ -48,6 +48,11 @@ bench: build
 	$(GO) run ./testservers/bench -gateway bin/mcp-lease-gateway $(BENCHFLAGS)
 	./.ci/with-mongo $(GO) test $(EXTERNAL) -run '^$$' -bench . -benchtime 2s ./lease/...
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./texproxy
+
+# What the race detector is too slow for: all schedules of the lease engine with
+# up to two preemptions, every operation failing, the mutants. Two minutes.
+schedules:
+	LEASE_PREEMPTIONS=2 $(GO) test -timeout $(TIMEOUT) -v -run 'Explore|EveryOperation|Mutants' ./lease
 
 # All schedules with up to three preemptions: minutes to hours.
 explore:

@@ -541,12 +541,16 @@ func (p plan) replay(sc *scene, path []uint16, budget int) []string {
 	return e.s.trace
 }
 
-// preemptions is 1 while working, 3 in make explore, or what LEASE_PREEMPTIONS
-// says (CI: 2).
+// preemptions is what LEASE_PREEMPTIONS says (CI: 2, make explore: 3), else 1,
+// and none with the race detector, which is there for the code and not for the
+// schedules: one operation runs at a time.
 func preemptions(t *testing.T) int {
 	s := os.Getenv("LEASE_PREEMPTIONS")
-	if s == "" {
-		return defaultPreemptions
+	switch {
+	case raceEnabled:
+		return 0
+	case s == "":
+		return 1
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -557,9 +561,6 @@ func preemptions(t *testing.T) int {
 
 func TestExploreEverySchedule(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	if raceEnabled {
-		t.Skip("schedules are explored without the race detector: one operation runs at a time")
-	}
 	budget := preemptions(t)
 	for i := range explored {
 		sc := &explored[i]

@@ -475,9 +475,6 @@ func (x mutant) attack(t *testing.T) []string {
 // TestMutantsAreKilled shows that every safeguard is needed and every check can
 // fail: each mutant is noticed by the check that is named for it.
 func TestMutantsAreKilled(t *testing.T) {
-	if raceEnabled {
-		t.Skip("mutants are explored without the race detector")
-	}
 	for _, x := range mutants {
 		t.Run(x.name, func(t *testing.T) {
 			noticed := x.attack(t)

@@ -289,15 +289,13 @@ func (m *Manager) Sweep(ctx context.Context) (Swept, error) {
 	return done, nil
 }
 
+// sweepLoop sweeps and reconciles once at the start, since there may be marks
+// that a dead pod left and, on the embedded store, leases of the process before,
+// and then each interval.
 func (m *Manager) sweepLoop(ctx context.Context) {
 	t := time.NewTicker(m.opt.ReapInterval)
 	defer t.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
 		if done, err := m.Sweep(ctx); err != nil && ctx.Err() == nil {
 			m.log.Warn("a sweep was cut short", "error", err)
 		} else if done.Idle+done.Pod+done.Adopted+done.Handled > 0 {
@@ -307,6 +305,11 @@ func (m *Manager) sweepLoop(ctx context.Context) {
 			m.log.Warn("a reconcile pass was cut short", "error", err)
 		} else if done.Corrected > 0 {
 			m.log.Info("counters corrected", "corrected", done.Corrected, "removed", done.Removed)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
 		}
 	}
 }

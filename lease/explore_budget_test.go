@@ -1,5 +1,0 @@
-//go:build !explore
-
-package lease_test
-
-const defaultPreemptions = 1
