@@ -116,6 +116,9 @@ func TestEveryOperationCanFail(t *testing.T) {
 	if raceEnabled {
 		seeds = 1
 	}
+	if n, err := strconv.Atoi(os.Getenv("LEASE_CRASH_SCHEDULES")); err == nil {
+		seeds = n
+	}
 	synctest.Test(t, func(t *testing.T) {
 		runs, err := plan{}.crash(explored, seeds)
 		t.Logf("%d runs: %d scenes, %d schedules each, every operation in %d ways", runs, len(explored), seeds, len(ways))

@@ -185,12 +185,14 @@ func (l *Lease) lose(h Holder) error {
 		lost.Reason = h.Revocation.Reason
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.lost == nil {
 		l.lost, l.until = lost, time.Time{}
-		l.m.known.drop(l.ref.Token)
 	}
-	return l.lost
+	lost = l.lost
+	l.mu.Unlock()
+	// Not under l.mu: forget takes the two locks in the other order.
+	l.m.known.drop(l.ref.Token)
+	return lost
 }
 
 // Release gives the slots back. It is idempotent and runs under a deadline of
