@@ -162,7 +162,7 @@ type Limits struct {
 	StdioPerTenant int `yaml:"stdioPerTenant" default:"50" min:"1"`
 	// Acquires that may wait for a slot on this pod.
 	Waiters int `yaml:"waiters" default:"1000" min:"1"`
-	// Disk for uploads on their way to TeX services.
+	// Disk for uploads on their way to TeX services; one caller gets at most a third of it.
 	Spool int64 `yaml:"spool" form:"size" default:"2GiB" min:"1048576"`
 }
 

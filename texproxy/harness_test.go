@@ -102,8 +102,11 @@ func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService
 		if n := p.runs.size(); n != 0 {
 			t.Errorf("%d leases are still registered as in use", n)
 		}
-		if used := p.spool.used.Load(); used != 0 {
+		if used := p.spool.taken(); used != 0 {
 			t.Errorf("%d bytes of the spool are still taken", used)
+		}
+		if n := len(p.spool.by); n != 0 {
+			t.Errorf("%d callers still have room in the spool", n)
 		}
 	})
 	return p

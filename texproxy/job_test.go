@@ -7,8 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -260,12 +263,12 @@ func TestTheSpoolIsBounded(t *testing.T) {
 	p, _, store := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return limit } })
 	for name, body := range map[string]io.Reader{"known length": zeros(2 << 20), "unknown length": &zeroReader{2 << 20}} {
 		r := do(t, request1(t, "POST", p.url+"/tex2pdf", body))
-		if r.status != 503 || !strings.Contains(r.body, "limits.spool") || r.header.Get("Retry-After") == "" {
-			t.Errorf("%s: an upload beyond limits.spool answered %d %s", name, r.status, r.body)
+		if r.status != 413 || !strings.Contains(r.body, "341 KiB") || !strings.Contains(r.body, "limits.spool") {
+			t.Errorf("%s: an upload that never fits limits.spool answered %d %s", name, r.status, r.body)
 		}
 	}
-	if store.callCount() != 0 || p.spool.used.Load() != 0 {
-		t.Errorf("store calls %d, spooled bytes %d; want none", store.callCount(), p.spool.used.Load())
+	if store.callCount() != 0 || p.spool.taken() != 0 {
+		t.Errorf("store calls %d, spooled bytes %d; want none", store.callCount(), p.spool.taken())
 	}
 	mustSubmit(t, p.url)
 }
@@ -282,7 +285,7 @@ func TestASlowUploadHoldsNoSlot(t *testing.T) {
 		done <- do(t, r)
 	}()
 	pw.Write(body[:150<<10])
-	eventually(t, "the upload has reached the disk", func() bool { return p.spool.used.Load() > 0 })
+	eventually(t, "the upload has reached the disk", func() bool { return p.spool.taken() > 0 })
 	if store.callCount() != 0 || len(up.seen()) != 0 {
 		t.Errorf("half an upload made %d store calls and %d requests; want none", store.callCount(), len(up.seen()))
 	}
@@ -335,9 +338,9 @@ func TestAClientThatLeavesDuringItsUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat("x", 100000))
-	eventually(t, "the upload has begun", func() bool { return p.spool.used.Load() > 0 })
+	eventually(t, "the upload has begun", func() bool { return p.spool.taken() > 0 })
 	conn.Close()
-	eventually(t, "its room is free again", func() bool { return p.spool.used.Load() == 0 })
+	eventually(t, "its room is free again", func() bool { return p.spool.taken() == 0 })
 	if store.callCount() != 0 || len(up.seen()) != 0 {
 		t.Errorf("it made %d store calls and %d requests; want none", store.callCount(), len(up.seen()))
 	}
@@ -756,8 +759,82 @@ func TestAnAnnouncedUploadTakesNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprint(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\nx")
+		fmt.Fprint(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\nx")
 	}
-	eventually(t, "they are under way", func() bool { return p.spool.used.Load() >= 4 })
+	eventually(t, "they are under way", func() bool { return p.spool.taken() >= 4 })
 	mustSubmit(t, p.url)
+}
+
+// hold begins an upload of n bytes and leaves it unfinished.
+func hold(t *testing.T, p *pod, who string, n int) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	before := p.spool.taken()
+	fmt.Fprintf(conn, "POST /tex/%s/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", who, n)
+	if _, err := conn.Write(make([]byte, n)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the upload of "+who+" has come", func() bool { return p.spool.taken() >= before+int64(n) })
+	return conn
+}
+
+func TestNobodyFillsTheSpoolForOthers(t *testing.T) {
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return config.Limits{Spool: 3 << 20} } })
+	post := func(who string, n int) reply {
+		return do(t, request1(t, "POST", p.server.URL+"/tex/"+who+"/tex2pdf/tex2pdf", &zeroReader{n}))
+	}
+	full := func(who string, n int) {
+		t.Helper()
+		if r := post(who, n); r.status != 503 || !strings.Contains(r.body, "limits.spool") || r.header.Get("Retry-After") == "" {
+			t.Errorf("%d bytes more of %s answered %d %s; want 503", n, who, r.status, r.body)
+		}
+	}
+	hold(t, p, "acme/thesis/@u1", 600<<10)
+	hold(t, p, "acme/thesis/@u1", 400<<10) // its third, nearly
+	full("acme/thesis/@u1", 100<<10)
+	full("acme/other/@u1", 100<<10) // another project is no other user
+	if r := post("acme/thesis/@u2", 200<<10); r.status == 503 {
+		t.Errorf("another user of the tenant was refused: %s", r.body)
+	}
+	for i := range 6 { // users that nobody has heard of
+		hold(t, p, fmt.Sprintf("acme/thesis/@made-up-%d", i), 60<<10)
+	}
+	full("acme/thesis/@u9", 400<<10)
+	if r := post("beta/thesis/@u1", 400<<10); r.status != 200 {
+		t.Errorf("another tenant was refused: %d %s", r.status, r.body)
+	}
+}
+
+func TestARefusedUploadHasNoRoomWhileItIsReadOn(t *testing.T) {
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return config.Limits{Spool: 3 << 20} } })
+	conn := hold(t, p, "acme/thesis/@u1", 1000<<10)
+	if _, err := conn.Write([]byte(fmt.Sprintf("\r\n%x\r\n%s", 100<<10, make([]byte, 100<<10)))); err != nil {
+		t.Fatal(err)
+	}
+	// Its client goes on sending for as long as it likes.
+	eventually(t, "its room is free", func() bool { return p.spool.taken() == 0 })
+}
+
+func TestAnUploadThatCannotBeStoredIsReadOnToo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	p, _, store := onePod(t, nil, func(o *Options, _ *pod) { o.SpoolDir = dir })
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	r := do(t, request1(t, "POST", p.url+"/tex2pdf", &zeroReader{40 << 20}))
+	if r.status != 500 || !strings.Contains(r.body, "could not be stored") || store.callCount() != 0 {
+		t.Errorf("an upload without a disk answered %d %s after %d store calls", r.status, r.body, store.callCount())
+	}
+}
+
+func TestAFullDiskSaysSo(t *testing.T) {
+	w := httptest.NewRecorder()
+	logged := uploadFailed(w, fmt.Errorf("spool: %w", &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}), 1, 1)
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "no room") || !logged {
+		t.Errorf("a full disk answered %d %s, logged %t", w.Code, w.Body, logged)
+	}
 }

@@ -184,9 +184,9 @@ func (q *request) call(body *upload, inspect bool) call {
 
 // take takes the whole upload, or answers why not.
 func (q *request) take() (*upload, bool) {
-	u, err := q.spool.take(q.w, q.r, q.s.MaxUpload)
+	u, err := q.spool.take(q.w, q.r, q.owner, q.s.MaxUpload)
 	if err != nil {
-		if uploadFailed(q.w, q.s, err) {
+		if uploadFailed(q.w, err, q.s.MaxUpload, q.spool.limit()/sharers) {
 			q.log().Error("an upload could not be stored", "err", err)
 		}
 		return nil, false

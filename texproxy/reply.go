@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -119,10 +120,16 @@ func upstreamFailed(w http.ResponseWriter, err error) {
 
 // uploadFailed tells why an upload was not taken. A client that has gone gets
 // nothing.
-func uploadFailed(w http.ResponseWriter, s *service, err error) (logged bool) {
+func uploadFailed(w http.ResponseWriter, err error, most, share int64) (logged bool) {
 	switch {
 	case errors.Is(err, errTooLarge):
-		writeError(w, http.StatusRequestEntityTooLarge, "the upload is larger than the "+strconv.FormatInt(s.MaxUpload>>20, 10)+" MiB that this service takes (maxUpload)", nil)
+		writeError(w, http.StatusRequestEntityTooLarge, "the upload is larger than the "+sizeText(most)+" that this service takes (maxUpload)", nil)
+	case errors.Is(err, errTooMuch):
+		writeError(w, http.StatusRequestEntityTooLarge, "the upload is larger than the "+sizeText(share)+" that the gateway has room for (a third of limits.spool)", nil)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		w.Header().Set("Retry-After", "5")
+		writeError(w, http.StatusServiceUnavailable, "the gateway's disk has no room for uploads at the moment; try again later", nil)
+		return true
 	case errors.Is(err, errSpoolFull):
 		w.Header().Set("Retry-After", "5")
 		writeError(w, http.StatusServiceUnavailable, "too many uploads are waiting at the gateway (limits.spool); try again in a moment", nil)
@@ -137,4 +144,15 @@ func uploadFailed(w http.ResponseWriter, s *service, err error) (logged bool) {
 		return true
 	}
 	return false
+}
+
+// sizeText says a size as gateway.yaml does, in the largest unit that fits.
+func sizeText(n int64) string {
+	switch {
+	case n >= 1<<20:
+		return strconv.FormatInt(n>>20, 10) + " MiB"
+	case n >= 1<<10:
+		return strconv.FormatInt(n>>10, 10) + " KiB"
+	}
+	return strconv.FormatInt(n, 10) + " bytes"
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -29,17 +28,79 @@ const (
 var (
 	errTooLarge  = errors.New("the upload is larger than the service's maxUpload")
 	errSpoolFull = errors.New("limits.spool is reached: too many uploads are waiting")
+	errTooMuch   = errors.New("the upload is larger than one caller's share of limits.spool")
 	errSlow      = errors.New("the upload stood still for too long")
 	errUpload    = errors.New("the upload broke off")
 )
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// spool bounds the bytes of all uploads that this pod holds.
+// spool bounds the bytes of all uploads that this pod holds, and how much of
+// them one caller has: a byte counts in all, for its tenant and for its user, and
+// the three together stay within the limit. So one user alone gets a third and
+// one tenant less than a half, and whoever comes next finds room.
 type spool struct {
 	dir   string
 	limit func() int64
-	used  atomic.Int64
+
+	mu   sync.Mutex
+	used int64
+	by   map[string]int64 // tenants and users that have any
+}
+
+// sharers is in how many sums a byte counts.
+const sharers = 3
+
+// fits reports whether there is room for n bytes more.
+func (s *spool) fits(o owner, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.room(o, n)
+}
+
+func (s *spool) room(o owner, n int64) bool {
+	return s.used+s.by[o.tenant]+s.by[sharerOf(o)]+sharers*n <= s.limit()
+}
+
+// reserve takes room for n bytes where there is any.
+func (s *spool) reserve(o owner, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.room(o, n) {
+		return false
+	}
+	s.add(o, n)
+	return true
+}
+
+func (s *spool) release(o owner, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(o, -n)
+}
+
+func (s *spool) add(o owner, n int64) {
+	s.used += n
+	for _, who := range []string{o.tenant, sharerOf(o)} {
+		if s.by[who] += n; s.by[who] == 0 {
+			delete(s.by, who)
+		}
+	}
+}
+
+func (s *spool) taken() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+// sharerOf names a tenant's user, or its project where no user is known. No
+// tenant has a slash in its name.
+func sharerOf(o owner) string {
+	if o.user == "" {
+		return o.tenant + "/project/" + o.project
+	}
+	return o.tenant + "/user/" + o.user
 }
 
 // newSpool makes the directory and deletes what an earlier process left in it.
@@ -59,7 +120,7 @@ func newSpool(dir string, limit func() int64) (*spool, error) {
 			return nil, fmt.Errorf("texproxy: spool directory: %w", err)
 		}
 	}
-	return &spool{dir: dir, limit: limit}, nil
+	return &spool{dir: dir, limit: limit, by: map[string]int64{}}, nil
 }
 
 // upload is a request body that has arrived whole.
@@ -69,6 +130,7 @@ type upload struct {
 	file  *os.File // or a larger one
 	name  string
 	spool *spool
+	owner owner
 	held  int64
 }
 
@@ -90,70 +152,76 @@ func (u *upload) close() {
 		os.Remove(u.name) // already gone where an open file may be unlinked
 		u.file = nil
 	}
-	u.spool.used.Add(-u.held)
+	u.bytes = nil
+	u.spool.release(u.owner, u.held)
 	u.held = 0
 }
 
-func (u *upload) reserve(n int64) bool {
-	if u.spool.used.Add(n) > u.spool.limit() {
-		u.spool.used.Add(-n)
-		return false
-	}
-	u.held += n
-	return true
-}
-
-// take reads the request's whole body, at most most bytes. On errTooLarge and
-// errSpoolFull the body is read on and thrown away, since a client that is
-// still sending would never read its refusal.
-func (s *spool) take(w http.ResponseWriter, r *http.Request, most int64) (_ *upload, err error) {
-	u := &upload{spool: s}
-	defer func() {
-		if err != nil {
-			u.close()
-		}
-	}()
-	body := newPacedBody(w, r)
-	defer body.done()
-	if r.ContentLength > most {
-		if !expectsContinue(r) {
-			body.drain()
-		}
-		return nil, errTooLarge
-	}
-	if r.ContentLength > 0 && s.used.Load()+r.ContentLength > s.limit() {
-		if !expectsContinue(r) {
-			body.drain()
-		}
-		return nil, errSpoolFull
-	}
+// take reads the request's whole body, at most most bytes. What does not fit is
+// read on and thrown away, since a client that is still sending would never read
+// its refusal; it has no room any more while that lasts.
+func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64) (*upload, error) {
+	u := &upload{spool: s, owner: o}
 	if r.ContentLength == 0 || r.Body == nil {
 		return u, nil
 	}
+	body := newPacedBody(w, r)
+	defer body.done()
+	err := u.mayBe(r.ContentLength, most)
+	if err == nil && r.ContentLength > 0 && !s.fits(o, r.ContentLength) {
+		err = errSpoolFull
+	}
+	if err != nil && expectsContinue(r) {
+		return nil, err // the client sends nothing before it has read this
+	}
+	if err == nil {
+		err = u.fill(body, most)
+	}
+	if err == nil {
+		return u, nil
+	}
+	u.close()
+	if !errors.Is(err, errSlow) && !errors.Is(err, errUpload) {
+		body.drain()
+	}
+	return nil, err
+}
+
+// mayBe judges the length of an upload, which may be unknown yet (-1).
+func (u *upload) mayBe(n, most int64) error {
+	switch {
+	case n > most:
+		return errTooLarge
+	case n > u.spool.limit()/sharers:
+		return errTooMuch
+	}
+	return nil
+}
+
+// fill reads the body. Room is taken by bytes that have come, not by those that
+// are announced: announcing costs a client nothing.
+func (u *upload) fill(body io.Reader, most int64) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	for {
 		n, err := body.Read(*buf)
 		if n > 0 {
-			if u.size+int64(n) > most {
-				body.drain()
-				return nil, errTooLarge
+			if err := u.mayBe(u.size+int64(n), most); err != nil {
+				return err
 			}
-			// Room is taken by bytes that have come, not by those that are
-			// announced: announcing costs a client nothing.
-			if !u.reserve(int64(n)) {
-				body.drain()
-				return nil, errSpoolFull
+			if !u.spool.reserve(u.owner, int64(n)) {
+				return errSpoolFull
 			}
+			u.held += int64(n)
 			if err := u.write((*buf)[:n]); err != nil {
-				return nil, fmt.Errorf("texproxy: spool: %w", err)
+				return fmt.Errorf("texproxy: spool: %w", err)
 			}
 		}
 		if err == io.EOF {
-			return u, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
