@@ -47,5 +47,5 @@ func refuseMethod(w http.ResponseWriter, k kind) {
 }
 
 func refuseNothing(w http.ResponseWriter, k kind) {
-	refuse(w, k, refusal{status: http.StatusNotFound, code: "NOT_FOUND", message: "there is nothing at this address; MCP servers are at /mcp/{tenant}/{project}/{server}"})
+	refuse(w, k, refusal{status: http.StatusNotFound, code: "NOT_FOUND", message: "there is nothing at this address; MCP servers are at /mcp/{tenant}/{project}/{server}, TeX services at /tex/{tenant}/{project}/{service}"})
 }

@@ -57,10 +57,12 @@ func look(t *testing.T, gateway string, files map[string]string) (problems, warn
 }
 
 const (
-	serverFile = "documents/acme/thesis/_vance/server-tools/browser.yaml"
-	systemFile = "documents/_vance/_tenant/_vance/server-tools/browser.yaml"
-	leaseFile  = "documents/_vance/_tenant/_vance/config/lease/browser.yaml"
-	plain      = "type: mcp_server\nparameters:\n  url: http://1.1.1.1/mcp\n"
+	serverFile   = "documents/acme/thesis/_vance/server-tools/browser.yaml"
+	systemFile   = "documents/_vance/_tenant/_vance/server-tools/browser.yaml"
+	leaseFile    = "documents/_vance/_tenant/_vance/config/lease/browser.yaml"
+	service      = "tex: [{name: t, preset: rbehzadan, upstream: 'http://t'}]\n"
+	settingsFile = "documents/acme/thesis/_vance/config/settings.yaml"
+	plain        = "type: mcp_server\nparameters:\n  url: http://1.1.1.1/mcp\n"
 )
 
 func TestRun(t *testing.T) {
@@ -106,6 +108,16 @@ func TestRun(t *testing.T) {
 		{"a folder that is not there", quiet, map[string]string{"documents": ""}, []string{"gateway.yaml: documents: the folder documents cannot be opened"}, nil},
 		{"a lease of compiles that nobody defines", quiet + "tex: [{name: t, preset: rbehzadan, upstream: 'http://t'}]\n", map[string]string{"documents/_vance/_tenant/_vance/config/settings.yaml": "tex.lease: pdf"}, nil,
 			[]string{"gateway.yaml: tex: the setting tex.lease names the lease pdf"}},
+		{"a project's lease of compiles that nobody defines", quiet + service, map[string]string{settingsFile: "tex.lease: pdf"}, nil,
+			[]string{settingsFile + ": tex.lease: no layer that this document's scope sees defines the lease pdf"}},
+		{"one that no lease can be", quiet + service, map[string]string{settingsFile: "tex.lease: ../x"}, nil,
+			[]string{settingsFile + ": tex.lease: no layer that this document's scope sees defines the lease ../x"}},
+		{"one that its project defines", quiet + service, map[string]string{settingsFile: "tex.lease: mine", "documents/acme/thesis/_vance/config/lease/mine.yaml": "levels: {project: 2}"}, nil, nil},
+		{"no lease of compiles", quiet + service, map[string]string{settingsFile: "tex.lease: none"}, nil, nil},
+		{"a lease of compiles with a cap per user where a credential names none", "identity: {anonymous: {tenant: acme, projects: ['*']}}\n" + service, map[string]string{settingsFile: "tex.lease: mine", "documents/acme/thesis/_vance/config/lease/mine.yaml": "levels: {user: 1}"}, nil,
+			[]string{settingsFile + ": tex.lease: the lease mine has a cap per user (levels.user), and identity.anonymous"}},
+		{"a spool with little room for one upload", quiet + service + "limits: {spool: 60MiB}\n", map[string]string{}, nil,
+			[]string{"gateway.yaml: tex.t: an upload of more than 20480 KiB, a third of limits.spool, is refused"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			problems, warnings := look(t, tc.gateway, tc.files)
