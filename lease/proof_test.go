@@ -373,8 +373,6 @@ type calls struct {
 	down bool
 	trip func(op string) (before, after error) // what happens to a call
 	slow time.Duration                         // each call takes so long
-	open int                                   // calls under way
-	rows int                                   // sequential round trips: calls that began when none was under way
 }
 
 func (c *calls) begin(ctx context.Context, op string) (after func(error) error, err error) {
@@ -383,42 +381,29 @@ func (c *calls) begin(ctx context.Context, op string) (after func(error) error, 
 		c.n = map[string]int{}
 	}
 	c.n[op]++
-	if c.open == 0 {
-		c.rows++
-	}
-	c.open++
 	down, trip, slow := c.down, c.trip, c.slow
 	c.mu.Unlock()
-	done := func() {
-		c.mu.Lock()
-		c.open--
-		c.mu.Unlock()
-	}
 	if slow > 0 {
 		t := time.NewTimer(slow)
 		defer t.Stop()
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			done()
 			return nil, ctx.Err()
 		}
 	}
 	if down {
-		done()
 		return nil, errStoreDown
 	}
 	var lost error
 	if trip != nil {
 		before, afterwards := trip(op)
 		if before != nil {
-			done()
 			return nil, before
 		}
 		lost = afterwards
 	}
 	return func(err error) error {
-		done()
 		if err == nil {
 			err = lost
 		}
@@ -429,7 +414,7 @@ func (c *calls) begin(ctx context.Context, op string) (after func(error) error, 
 func (c *calls) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.n, c.rows = map[string]int{}, 0
+	c.n = map[string]int{}
 }
 
 func (c *calls) of(op string) int {
@@ -446,13 +431,6 @@ func (c *calls) total() int {
 		n += k
 	}
 	return n
-}
-
-// trips is how many round trips followed one another since reset.
-func (c *calls) trips() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.rows
 }
 
 func (c *calls) set(f func()) {
