@@ -313,11 +313,13 @@ func TestASlowStartKeepsTheClientWaiting(t *testing.T) {
 	file := t.TempDir() + "/go"
 	r := stdioRig(t, "wait", func(r *rig) { r.docs.doc.Env["SESSION_TEST_FILE"] = file })
 	r.proxy.slowStart = 10 * time.Millisecond
+	r.engine.ttl = 60 * time.Millisecond
 	s := r.begin("POST", "", initBody)
 	id := s.resp.Header.Get("Mcp-Session-Id")
 	if id == "" || s.resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%v", s.resp.Header)
 	}
+	r.engine.until(t, "the lease of a slow start is touched", func() bool { return r.engine.checks >= 3 })
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

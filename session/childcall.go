@@ -231,7 +231,7 @@ func (p *Proxy) childExited(s *live, c *child) {
 
 // openChild opens a session on a stdio server. listed is called when the session
 // counts by itself.
-func (t *turn) openChild(number Number, sl slot, listed func()) {
+func (t *turn) openChild(number Number, sl slot, listed, settled func()) {
 	p := t.p
 	x := &exchange{p: p, w: t.w, call: true}
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(t.r.Context()))
@@ -266,6 +266,7 @@ func (t *turn) openChild(number Number, sl slot, listed func()) {
 	if f == nil && answer != nil && s.version != "" {
 		f = t.settle(x.ctx, s, sl, t.body.B)
 	}
+	settled()
 	opened := f == nil && s.version != "" && t.r.Context().Err() == nil
 	if !opened && s.close(hasEnded, "", errEnded) {
 		p.closeSession(x.ctx, s, sl, t.doc, "")

@@ -465,6 +465,7 @@ type testUpstream struct {
 	release  chan struct{} // what "slow" waits for
 	entered  chan string   // a tool name each time a call has arrived
 	push     chan string   // events for the GET stream
+	ended    chan string   // a session id each time a DELETE has ended one
 
 	onDelete  int // status; 0 means 200 and the session ends
 	onInit    http.HandlerFunc
@@ -476,7 +477,7 @@ type testUpstream struct {
 }
 
 func newTestUpstream(t testing.TB) *testUpstream {
-	u := &testUpstream{t: t, sessions: map[string]bool{}, release: make(chan struct{}), entered: make(chan string, 100), push: make(chan string), gone: 404}
+	u := &testUpstream{t: t, sessions: map[string]bool{}, release: make(chan struct{}), entered: make(chan string, 100), push: make(chan string), ended: make(chan string, 1000), gone: 404}
 	u.Server = httptest.NewUnstartedServer(u)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -545,6 +546,7 @@ func (u *testUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		delete(u.sessions, id)
+		u.ended <- id
 	case "GET":
 		if u.onGet != nil {
 			u.onGet(w, r)

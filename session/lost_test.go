@@ -139,6 +139,24 @@ func TestALossInACall(t *testing.T) {
 		}
 		r.engine.set(func() { r.engine.down = false })
 	})
+	t.Run("is touched while its session is being opened", func(t *testing.T) {
+		answer := make(chan struct{})
+		r := newRig(t, quick)
+		r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+			<-answer
+			r.up.mu.Lock()
+			r.up.sessions["slow"] = true
+			r.up.mu.Unlock()
+			w.Header().Set("Mcp-Session-Id", "slow")
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`)
+		}
+		done := make(chan string, 1)
+		go func() { done <- r.open() }()
+		r.engine.until(t, "three checks of one open", func() bool { return r.engine.checks >= 3 })
+		close(answer)
+		<-done
+	})
 	t.Run("touches while it runs and not after", func(t *testing.T) {
 		r := newRig(t, quick)
 		id := r.open()

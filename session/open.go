@@ -48,8 +48,10 @@ func (t *turn) open() {
 		t.refuse(f)
 		return
 	}
+	opened := p.keepOpening(t.r.Context(), sl)
+	defer opened()
 	if t.doc.Transport == "stdio" {
-		t.openChild(number, sl, unbook)
+		t.openChild(number, sl, unbook, opened)
 		return
 	}
 
@@ -80,6 +82,7 @@ func (t *turn) open() {
 		t.refuse(f)
 		return
 	}
+	opened()
 	id := s.seal(p)
 	p.enlist(s)
 	unbook()
@@ -101,6 +104,32 @@ func (t *turn) open() {
 	if s.close(hasEnded, "", errEnded) {
 		p.closeSession(x.ctx, s, sl, t.doc, t.c.Authorization.Reveal())
 	}
+}
+
+// keepOpening touches a lease while its session is being opened, until the
+// returned function is called: the first start of a program can take longer than
+// the lease's TTL. A loss is found when the session is settled.
+func (p *Proxy) keepOpening(ctx context.Context, sl slot) (opened func()) {
+	every := lookEvery(sl)
+	if every == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+			}
+			if err := sl.Check(ctx); err != nil && ctx.Err() == nil {
+				p.opt.Log.WarnContext(ctx, "the lease of a session that is being opened could not be touched", "error", err)
+			}
+		}
+	}()
+	return cancel
 }
 
 // seal makes the id of a session from its state.
