@@ -17,8 +17,11 @@ const (
 	handlerTimeout = 10 * time.Second
 	// peerTimeout is the longest POST to another pod (connect 3 s, read 15 s).
 	peerTimeout = 18 * time.Second
-	// sweepMarks is how many marks one sweep looks at.
-	sweepMarks = 10_000
+	// sweepMarks is how many of the oldest marks a sweep lists. Where most of
+	// them pause after a failure it lists more, up to sweepMarksMax, so that an
+	// upstream which is gone does not hide the marks behind its own.
+	sweepMarks    = 500
+	sweepMarksMax = 32_000
 	// handlerBackoffMax is the longest pause between two runs of a handler that
 	// goes on failing. A mark is never given up.
 	handlerBackoffMax = 10 * time.Minute
@@ -121,11 +124,10 @@ func (d *dispatcher) close() {
 // that died before they could, those that failed, those that did not fit. It
 // waits for what it starts.
 func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
-	marks, err := d.m.store.Unhandled(ctx, sweepMarks)
+	marks, err := d.listMarks(ctx)
 	if err != nil {
 		return err
 	}
-	d.keepFailures(marks)
 	p := pool.New().WithMaxGoroutines(d.max)
 	var handled atomic.Int64
 	// Nothing new is begun after one interval, so that handlers which hang do not
@@ -146,6 +148,28 @@ func (d *dispatcher) sweep(ctx context.Context, done *Swept) error {
 	done.Handled = int(handled.Load())
 	done.Unhandled = len(marks) - done.Handled
 	return ctx.Err()
+}
+
+func (d *dispatcher) listMarks(ctx context.Context) ([]Holder, error) {
+	for limit := sweepMarks; ; limit *= 4 {
+		marks, err := d.m.store.Unhandled(ctx, limit)
+		if err != nil {
+			return nil, err
+		}
+		if len(marks) < limit {
+			d.keepFailures(marks)
+			return marks, nil
+		}
+		due := 0
+		for _, h := range marks {
+			if d.due(h.Token) {
+				due++
+			}
+		}
+		if limit >= sweepMarksMax || due >= 4*d.max {
+			return marks, nil
+		}
+	}
 }
 
 // dispatch takes one mark through the matrix and reports whether it is handled
@@ -280,11 +304,11 @@ func (d *dispatcher) due(t Token) bool {
 	return !ok || !time.Now().Before(f.next)
 }
 
-// keepFailures forgets failures of marks that are gone.
+// keepFailures forgets failures of marks that are gone; marks are all there are.
 func (d *dispatcher) keepFailures(marks []Holder) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.failed) == 0 || len(marks) == sweepMarks {
+	if len(d.failed) == 0 {
 		return
 	}
 	there := make(map[Token]bool, len(marks))

@@ -34,6 +34,7 @@ const (
 	handlerRunsAgain       = "a handler that failed runs again until it has run"
 	handlerSurvivesReaper  = "a reaper that dies after its mark loses no handler"
 	panicIsAFailure        = "a handler that panics is run again"
+	failuresHideNothing    = "marks whose handlers go on failing do not hide newer ones"
 	handlersAreBounded     = "no more handlers run at once than allowed, and none is lost"
 	pendingHasNoHandler    = "a reaped acquirer that held nothing has no handler to run"
 	listingIsNotTrusted    = "a holder that became HELD after the listing is handled"
@@ -377,6 +378,23 @@ var holdProofs = []proof{
 		w.mu.Unlock()
 		// The queue's pool and a sweep's may run at the same time.
 		w.check(ran == 40 && peak <= 4, "%d handlers ran, up to %d at once", ran, peak)
+	}},
+	{failuresHideNothing, func(w *world) {
+		m := w.newPod("a")
+		d := browser(only(definition.Global, 2000))
+		m.Register("gone", handlerFunc(func() error { return errors.New("no such host") }))
+		w.check(m.Start(context.Background()) == nil, "start")
+		for range 600 {
+			r := wants(d, "u")
+			r.Type = "gone"
+			w.acquire(m, r)
+		}
+		_, _ = m.RevokePod(context.Background(), "a", "op")
+		time.Sleep(time.Minute)
+		l := w.acquire(m, wants(d, "u"))
+		w.check(l.ReleaseUnconfirmed(context.Background()) == nil, "close") // for the sweeps alone
+		time.Sleep(2 * time.Minute)
+		w.check(w.handledBy("a", l.Ref().Token) == 1, "its handler ran %d times", w.handledBy("a", l.Ref().Token))
 	}},
 	{pendingHasNoHandler, func(w *world) {
 		a := w.pod("a", quiet)
