@@ -24,7 +24,6 @@ type exchange struct {
 	route  route
 	issuer string
 	user   string
-	quiet  bool // a probe or scrape: logged only where it fails
 }
 
 func (e *exchange) WriteHeader(status int) {
@@ -69,9 +68,10 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// logged wraps a listener's handler: every request has an id, one line in the
-// log, and a panic ends the request and not the pod. The line has no query, no
-// header and no body: credentials and session ids stand there.
+// logged wraps a listener's handler: every request has an id and one line in the
+// log (at level debug where it went well), and a panic ends the request and not
+// the pod. The line has no query, no header and no body: credentials and session
+// ids stand there.
 func logged(log *slog.Logger, listener string, next func(e *exchange, r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		started := time.Now()
@@ -101,8 +101,10 @@ func logged(log *slog.Logger, listener string, next func(e *exchange, r *http.Re
 }
 
 func logLine(log *slog.Logger, listener string, e *exchange, r *http.Request, took time.Duration) {
+	// A line for every call would cost more than most of what the gateway does
+	// for it, so those that went well are told at debug level only.
 	level := slog.LevelInfo
-	if e.quiet && e.status < 400 {
+	if e.status >= 200 && e.status < 400 {
 		level = slog.LevelDebug
 	}
 	if !log.Enabled(r.Context(), level) {

@@ -22,7 +22,6 @@ var ErrStopping = errors.New("the pod is stopping")
 // operator's credential as well and so judges for itself.
 func (s *Server) serveInternal(w *exchange, r *http.Request) {
 	path := r.URL.EscapedPath()
-	w.quiet = path == "/healthz" || path == "/readyz" || path == "/metrics"
 	switch {
 	case path == "/healthz":
 		s.probe(w, r, nil)

@@ -129,8 +129,8 @@ func (r *Reloader) complain(err error) {
 		return
 	}
 	r.failed = err.Error()
-	r.Outcome("invalid")
 	r.Log.Error("gateway.yaml has changed and is not valid; what was read before stays in force", "file", r.Path, "err", err)
+	r.Outcome("invalid")
 }
 
 // needRestart names the top-level keys that differ and are only read at start.

@@ -43,7 +43,7 @@ keys of gateway.yaml count from the next start on.`,
 		},
 	}
 	configFlag(c, &path)
-	c.Flags().StringVar(&level, "log-level", "info", "what is logged: debug, info (requests too), warn or error")
+	c.Flags().StringVar(&level, "log-level", "info", "what is logged: debug (every request), info (requests that failed), warn or error")
 	c.Flags().StringVar(&format, "log-format", "", "json or text; text on a terminal and json elsewhere")
 	return c
 }

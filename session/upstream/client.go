@@ -10,6 +10,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream/h1"
 )
 
 // Client sends requests to upstream servers. It follows no redirect, reads no
@@ -17,11 +18,11 @@ import (
 // for concurrent use.
 type Client struct {
 	policy  func() *egress.Policy
-	trusted *http.Transport
+	trusted *h1.Transport
 	tokens  tokens
 
 	mu        sync.Mutex
-	untrusted *http.Transport
+	untrusted *h1.Transport
 	under     *egress.Policy // what untrusted's connections were dialled under
 }
 
@@ -31,8 +32,8 @@ func NewClient(policy func() *egress.Policy) *Client {
 	return &Client{policy: policy, trusted: transport(dialer.DialContext)}
 }
 
-func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
-	return &http.Transport{
+func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *h1.Transport {
+	return h1.New(&http.Transport{
 		DialContext:         dial,
 		DisableCompression:  true, // bytes go through as they came
 		MaxIdleConns:        0,
@@ -43,7 +44,7 @@ func transport(dial func(ctx context.Context, network, addr string) (net.Conn, e
 		IdleConnTimeout:        4 * time.Second,
 		TLSHandshakeTimeout:    10 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
-	}
+	})
 }
 
 // Do sends one request. The address of an untrusted document obeys egress.
@@ -53,7 +54,7 @@ func (c *Client) Do(req *http.Request, untrusted bool) (*http.Response, error) {
 
 // transport returns the one to use. A changed egress policy counts for pooled
 // connections too, so they are dropped with the policy that let them be dialled.
-func (c *Client) transport(untrusted bool) *http.Transport {
+func (c *Client) transport(untrusted bool) *h1.Transport {
 	if !untrusted {
 		return c.trusted
 	}

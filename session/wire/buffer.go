@@ -108,21 +108,25 @@ func (b *Buffer) Free() {
 }
 
 // Reader holds the buffer until it is closed.
-func (b *Buffer) Reader() io.ReadCloser {
+func (b *Buffer) Reader() *Reader {
 	b.refs.Add(1)
-	return &reader{b: b}
+	return &Reader{b: b}
 }
 
-// reader reads a Buffer. Reads and Close exclude each other, so that no read
+// Reader reads a Buffer. Reads and Close exclude each other, so that no read
 // that is still under way in a transport can see the pool's next user.
-type reader struct {
+type Reader struct {
 	mu     sync.Mutex
 	b      *Buffer
 	off    int
 	closed bool
 }
 
-func (r *reader) Read(p []byte) (int, error) {
+// Bytes is the whole body, whatever has been read of it. It stays as it is until
+// the reader is closed.
+func (r *Reader) Bytes() []byte { return r.b.B }
+
+func (r *Reader) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -136,7 +140,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *reader) Close() error {
+// Close lets go of the buffer.
+func (r *Reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
