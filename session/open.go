@@ -272,6 +272,9 @@ func (t *turn) initialize(ctx context.Context, cancel context.CancelCauseFunc, i
 	if why := unusable(resp, t.doc.Auth.Type == "forward", true); why != "" {
 		return refuse(upstreamDown(t.server, why))
 	}
+	if resp.StatusCode >= 400 && kindOf(resp.Header) != jsonBody {
+		return refuse(upstreamDown(t.server, fmt.Sprintf("it answered HTTP %d", resp.StatusCode)))
+	}
 	if !o.session.Valid() {
 		return refuse(upstreamDown(t.server, "its session id is not visible ASCII of at most 16 KiB"))
 	}

@@ -120,7 +120,7 @@ func unusable(resp *http.Response, forward, waits bool) string {
 		return fmt.Sprintf("it refused the gateway's credential (HTTP %d)", s)
 	case s >= 300 && s < 400:
 		return fmt.Sprintf("it answered with a redirect (HTTP %d), and redirects are not followed: put the final address into its document", s)
-	case s >= 400 && kindOf(resp.Header) != jsonBody:
+	case s >= 400 && kindOf(resp.Header) != jsonBody && !said(resp):
 		return fmt.Sprintf("it answered HTTP %d", s)
 	case s < 300 && waits && kindOf(resp.Header) == other:
 		return "its answer is neither JSON nor an event stream, so it does not speak MCP at this address"
@@ -128,10 +128,30 @@ func unusable(resp *http.Response, forward, waits bool) string {
 	return ""
 }
 
+// said reports whether an answer in plain text is the server's own word on this
+// request, which passes like one in JSON: go-sdk refuses an unknown method so. A
+// 404 or 410 would tell a client that its session is gone.
+func said(resp *http.Response) bool {
+	switch s := resp.StatusCode; {
+	case s < 400 || s >= 500, s == http.StatusNotFound, s == http.StatusGone:
+		return false
+	}
+	ct := resp.Header["Content-Type"]
+	if len(ct) == 0 {
+		return true
+	}
+	media, _, _ := strings.Cut(ct[0], ";")
+	media = strings.TrimSpace(media)
+	return media == "" || strings.EqualFold(media, "text/plain")
+}
+
 // header prepares the header of an answer that is relayed.
 func answerHeader(w http.ResponseWriter, resp *http.Response, stream bool) {
 	h := w.Header()
 	upstream.CopyResponseHeader(h, resp.Header)
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // net/http would guess one
+	}
 	if stream {
 		h["X-Accel-Buffering"] = []string{"no"} // an nginx in front would hold events back
 		if _, ok := h["Cache-Control"]; !ok {

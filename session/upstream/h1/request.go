@@ -21,7 +21,7 @@ func appendRequest(out *bytes.Buffer, req *http.Request, body []byte) bool {
 		return false
 	}
 	target := u.RequestURI()
-	if !visible(target) {
+	if !visible(target) || target[0] != '/' {
 		return false
 	}
 	out.WriteString("POST ")

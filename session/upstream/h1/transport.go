@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // Bounds of the short way.
@@ -186,13 +187,17 @@ type answer struct {
 	from io.Reader
 	keep bool // the connection may be used again
 
-	once sync.Once
-	err  error // what reads return from now on
+	once   sync.Once
+	closed atomic.Bool
+	err    error // what reads return from now on
 }
 
 func (a *answer) Read(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
+	}
+	if a.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := a.from.Read(p)
 	if err != nil {
@@ -208,6 +213,7 @@ func (a *answer) Read(p []byte) (int, error) {
 // Close ends the answer. What has not been read of it is not waited for: the
 // connection is closed then.
 func (a *answer) Close() error {
+	a.closed.Store(true)
 	a.end(false)
 	return nil
 }
