@@ -25,6 +25,7 @@ const (
 	lostPushRollsBack      = "a last push whose reply is lost leaves no HELD holder behind"
 	crashedAcquirerFrees   = "an acquirer that crashed blocks its slot for the pending TTL and not for the lease's"
 	storeDownRefuses       = "a store out of reach refuses within one operation"
+	answersInTime          = "an acquire answers within its wait and one operation, whenever the store begins to hang"
 	notBeforeRegistered    = "a pod takes no lease before it has seen its registration"
 	drainingRefuses        = "a pod that drains takes no new lease, refuses who waits, and keeps its leases"
 	waitsAtMost            = "a full level is waited for as long as the definition says and no longer"
@@ -242,6 +243,29 @@ var acquireProofs = []proof{
 		w.check(time.Since(begun) <= 5*time.Second, "it took %s", time.Since(begun))
 		w.calls.set(func() { w.calls.slow = 0 })
 		m.Settle()
+	}},
+	{answersInTime, func(w *world) {
+		m := w.pod("a", quiet)
+		d := browser(only(definition.Global, 1))
+		d.TTL = time.Hour
+		w.acquire(m, wants(d, "u1"))
+		for at := time.Duration(0); at < 12*time.Second; at += 700 * time.Millisecond {
+			begun := time.Now()
+			done := make(chan error, 1)
+			go func() {
+				_, err := m.Acquire(context.Background(), wants(d, "u2"))
+				done <- err
+			}()
+			time.Sleep(at)
+			w.calls.set(func() { w.calls.slow = time.Hour })
+			err := <-done
+			took := time.Since(begun)
+			w.check(err != nil && took <= 15*time.Second, "the store hangs after %s: %v after %s", at, err, took)
+			w.calls.set(func() { w.calls.slow = 0 })
+			m.Settle()
+			w.check(w.living() <= 1, "%d holders", w.living())
+			time.Sleep(10 * time.Second)
+		}
 	}},
 	{notBeforeRegistered, func(w *world) {
 		m := w.newPod("a", quiet)
