@@ -3,6 +3,7 @@ package upstream
 import (
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -77,15 +78,14 @@ var withheld = map[string]bool{
 // CopyResponseHeader copies what passes of an upstream's headers to a client.
 // Content-Length is the caller's business.
 func CopyResponseHeader(out, in http.Header) {
+	// What Connection names is the upstream's own; what is in out already is the
+	// gateway's and stays.
 	drop := named(in)
 	for k, v := range in {
-		if hopByHop[k] || withheld[k] || strings.HasPrefix(k, "Access-Control-") {
+		if hopByHop[k] || withheld[k] || strings.HasPrefix(k, "Access-Control-") || slices.Contains(drop, k) {
 			continue
 		}
 		out[k] = v
-	}
-	for _, k := range drop {
-		out.Del(k)
 	}
 }
 

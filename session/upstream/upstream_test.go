@@ -223,3 +223,14 @@ func TestSessionIDs(t *testing.T) {
 		}
 	}
 }
+
+func TestCopyResponseHeaderLeavesTheGatewaysOwn(t *testing.T) {
+	out := http.Header{HeaderSession: {"the gateway's"}, "X-Request-Id": {"1"}}
+	CopyResponseHeader(out, http.Header{
+		"Connection": {"mcp-session-id, X-Request-Id", "x-hop"}, HeaderSession: {"the upstream's"},
+		"X-Request-Id": {"2"}, "X-Hop": {"a"}, "X-End": {"b"},
+	})
+	if out.Get(HeaderSession) != "the gateway's" || out.Get("X-Request-Id") != "1" || out.Get("X-Hop") != "" || out.Get("X-End") != "b" || len(out) != 3 {
+		t.Errorf("%v", out)
+	}
+}
