@@ -74,7 +74,16 @@ func (t *turn) upstreamGone(ctx context.Context, s *live) {
 		return
 	}
 	t.p.opt.Log.InfoContext(ctx, "the upstream has ended a session", "session", s.number, "server", s.server)
-	t.p.giveBack(ctx, s, sl, false)
+	if s.hasChild() {
+		t.p.giveBack(ctx, s, sl, false)
+		return
+	}
+	// Some answer so for a method or a tool that they do not know, and the session
+	// lives on: it must not outlive its slot.
+	t.p.closeOpened(ctx, s, sl, t.doc, t.c.Authorization.Reveal())
+	if sl.Noop() {
+		t.p.table.bury(s.number)
+	}
 }
 
 // giveBack releases the lease of a session whose upstream session is gone, or

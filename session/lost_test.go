@@ -243,6 +243,35 @@ func TestAnUpstreamThatForgetsItsSession(t *testing.T) {
 	}
 }
 
+func TestA404ToACallLeavesNoSessionBehind(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+		http.Error(w, "no such method", 404)
+		return true
+	}
+	r.do("POST", id, call(7, "x")).want(t, 404, 410, "LEASE_LOST")
+	if r.engine.held() != 0 || r.up.live() != 0 {
+		t.Errorf("%d leases, %d upstream sessions", r.engine.held(), r.up.live())
+	}
+}
+
+func TestAnAnswerThatSwitchesProtocols(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	r.up.onCall = func(w http.ResponseWriter, req *http.Request, _ string, _ []byte) bool {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		t.Cleanup(func() { c.Close() })
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		return true
+	}
+	r.do("POST", id, call(7, "x")).want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+}
+
 func TestDeleteLooksAtTheStatus(t *testing.T) {
 	for _, c := range []struct {
 		status  int

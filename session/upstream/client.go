@@ -49,8 +49,16 @@ func transport(dial func(ctx context.Context, network, addr string) (net.Conn, e
 
 // Do sends one request. The address of an untrusted document obeys egress.
 func (c *Client) Do(req *http.Request, untrusted bool) (*http.Response, error) {
-	return tracing.RoundTrip(c.transport(untrusted), req)
+	resp, err := tracing.RoundTrip(c.transport(untrusted), req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		// Nobody has asked for it, and such a body ends with no context.
+		_ = resp.Body.Close()
+		return nil, errSwitching
+	}
+	return resp, err
 }
+
+var errSwitching = errors.New("upstream: it switched to another protocol")
 
 // transport returns the one to use. A changed egress policy counts for pooled
 // connections too, so they are dropped with the policy that let them be dialled.
