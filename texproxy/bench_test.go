@@ -59,22 +59,31 @@ func realEngine(t testing.TB, path string, podID lease.PodID, handler func(*leas
 	return m, store
 }
 
-// lateHandler is a handler that is known after its engine.
-type lateHandler struct{ *Proxy }
+// lateHandler is a handler that is known after its engine: until then its calls
+// wait, since an engine sweeps as soon as it starts.
+type lateHandler struct {
+	known chan struct{}
+	*Proxy
+}
 
 func (l *lateHandler) OnRevoked(ctx context.Context, h lease.Holder) error {
+	<-l.known
 	return l.Proxy.OnRevoked(ctx, h)
 }
 
-func (l *lateHandler) Adopt(ctx context.Context, h lease.Holder) error { return l.Proxy.Adopt(ctx, h) }
+func (l *lateHandler) Adopt(ctx context.Context, h lease.Holder) error {
+	<-l.known
+	return l.Proxy.Adopt(ctx, h)
+}
 
 // realPod is a pod whose leases are real.
 func realPod(t testing.TB, path string, id lease.PodID, svc config.TexService, opts ...podOption) *pod {
 	t.Helper()
-	late := &lateHandler{}
+	late := &lateHandler{known: make(chan struct{})}
 	m, store := realEngine(t, path, id, func(*lease.Manager) lease.Handler { return late })
 	p := newPod(t, leaseEngine{m}, store, svc, opts...)
 	late.Proxy = p.Proxy
+	close(late.known)
 	return p
 }
 
