@@ -78,7 +78,7 @@ func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService
 	o := Options{
 		Services: []config.TexService{svc}, Records: records, Settings: p.settings,
 		Definitions: definitions{"tex": p.def},
-		SpoolDir:    t.TempDir(), Limits: func() config.Limits { return config.Limits{Spool: 2 << 30} },
+		SpoolDir:    t.TempDir(), Limits: func() config.Limits { return config.Limits{PerPod: 10000, Spool: 2 << 30} },
 		Log: slog.New(slog.NewTextHandler(lockedWriter{&logMu, p.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range opts {
@@ -105,8 +105,8 @@ func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService
 		if used := p.spool.taken(); used != 0 {
 			t.Errorf("%d bytes of the spool are still taken", used)
 		}
-		if n := len(p.spool.by); n != 0 {
-			t.Errorf("%d callers still have room in the spool", n)
+		if n, m := len(p.spool.by), len(p.open.by); n+m != 0 {
+			t.Errorf("%d callers still have room in the spool, %d requests under way", n, m)
 		}
 	})
 	return p

@@ -259,7 +259,7 @@ func (z *zeroReader) Read(b []byte) (int, error) {
 func zeros(n int) io.Reader { return bytes.NewReader(make([]byte, n)) }
 
 func TestTheSpoolIsBounded(t *testing.T) {
-	limit := config.Limits{Spool: 1 << 20}
+	limit := config.Limits{PerPod: 10000, Spool: 1 << 20}
 	p, _, store := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return limit } })
 	for name, body := range map[string]io.Reader{"known length": zeros(2 << 20), "unknown length": &zeroReader{2 << 20}} {
 		r := do(t, request1(t, "POST", p.url+"/tex2pdf", body))
@@ -752,7 +752,9 @@ func TestHeadersOfTheGatewayStayHere(t *testing.T) {
 }
 
 func TestAnAnnouncedUploadTakesNoRoom(t *testing.T) {
-	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return config.Limits{Spool: 1 << 20} } })
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) {
+		o.Limits = func() config.Limits { return config.Limits{PerPod: 10000, Spool: 1 << 20} }
+	})
 	for range 4 { // each announces most of the spool and sends nothing
 		conn, err := net.Dial("tcp", p.server.Listener.Addr().String())
 		if err != nil {
@@ -783,7 +785,9 @@ func hold(t *testing.T, p *pod, who string, n int) net.Conn {
 }
 
 func TestNobodyFillsTheSpoolForOthers(t *testing.T) {
-	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return config.Limits{Spool: 3 << 20} } })
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) {
+		o.Limits = func() config.Limits { return config.Limits{PerPod: 10000, Spool: 3 << 20} }
+	})
 	post := func(who string, n int) reply {
 		return do(t, request1(t, "POST", p.server.URL+"/tex/"+who+"/tex2pdf/tex2pdf", &zeroReader{n}))
 	}
@@ -810,7 +814,9 @@ func TestNobodyFillsTheSpoolForOthers(t *testing.T) {
 }
 
 func TestARefusedUploadHasNoRoomWhileItIsReadOn(t *testing.T) {
-	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.Limits = func() config.Limits { return config.Limits{Spool: 3 << 20} } })
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) {
+		o.Limits = func() config.Limits { return config.Limits{PerPod: 10000, Spool: 3 << 20} }
+	})
 	conn := hold(t, p, "acme/thesis/@u1", 1000<<10)
 	if _, err := conn.Write([]byte(fmt.Sprintf("\r\n%x\r\n%s", 100<<10, make([]byte, 100<<10)))); err != nil {
 		t.Fatal(err)
@@ -836,5 +842,25 @@ func TestAFullDiskSaysSo(t *testing.T) {
 	logged := uploadFailed(w, fmt.Errorf("spool: %w", &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}), 1, 1)
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "no room") || !logged {
 		t.Errorf("a full disk answered %d %s, logged %t", w.Code, w.Body, logged)
+	}
+}
+
+func TestNobodyTakesAllRequestsOfThePod(t *testing.T) {
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) {
+		o.Limits = func() config.Limits { return config.Limits{PerPod: 30, Spool: 1 << 30} }
+	})
+	for range 10 {
+		hold(t, p, "acme/thesis/@u1", 1)
+	}
+	get := func(who string) reply {
+		return do(t, request1(t, "GET", p.server.URL+"/tex/"+who+"/tex2pdf/tex2pdf/status/none", nil))
+	}
+	if r := get("acme/thesis/@u1"); r.status != 503 || !strings.Contains(r.body, "limits.perPod") || r.header.Get("Retry-After") == "" {
+		t.Errorf("one more request of the caller answered %d %s; want 503", r.status, r.body)
+	}
+	for _, who := range []string{"acme/thesis/@u2", "beta/thesis/@u1"} {
+		if r := get(who); r.status != 404 {
+			t.Errorf("a request of %s answered %d %s; want 404", who, r.status, r.body)
+		}
 	}
 }

@@ -72,6 +72,7 @@ type Proxy struct {
 	services  map[string]*service
 	transport *http.Transport
 	spool     *spool
+	open      *shares // requests under way
 	owners    *owners
 	jobs      *jobs
 	runs      *runs
@@ -99,6 +100,7 @@ func newProxy(opt Options, e engine) (*Proxy, error) {
 	p := &Proxy{
 		opt: opt, engine: e, services: map[string]*service{}, transport: newTransport(),
 		owners: newOwners(), jobs: newJobs(), runs: newRuns(),
+		open: newShares(func() int64 { return int64(opt.Limits().PerPod) }),
 	}
 	for _, c := range opt.Services {
 		s, err := newService(c)
@@ -123,6 +125,13 @@ func newProxy(opt Options, e engine) (*Proxy, error) {
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller, service, rest string) {
 	p.enter()
 	defer p.leave()
+	// A request may last as long as its client likes to send.
+	if !p.open.reserve(ownerOf(c), 1) {
+		w.Header().Set("Retry-After", "5")
+		writeError(w, http.StatusServiceUnavailable, "you have as many requests under way at the gateway as one caller may (a share of limits.perPod); try again in a moment", nil)
+		return
+	}
+	defer p.open.release(ownerOf(c), 1)
 	s := p.services[service]
 	if s == nil {
 		drainBody(w, r)

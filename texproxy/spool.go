@@ -35,72 +35,11 @@ var (
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// spool bounds the bytes of all uploads that this pod holds, and how much of
-// them one caller has: a byte counts in all, for its tenant and for its user, and
-// the three together stay within the limit. So one user alone gets a third and
-// one tenant less than a half, and whoever comes next finds room.
+// spool bounds the bytes of all uploads that this pod holds, and how many of
+// them one caller has.
 type spool struct {
-	dir   string
-	limit func() int64
-
-	mu   sync.Mutex
-	used int64
-	by   map[string]int64 // tenants and users that have any
-}
-
-// sharers is in how many sums a byte counts.
-const sharers = 3
-
-// fits reports whether there is room for n bytes more.
-func (s *spool) fits(o owner, n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.room(o, n)
-}
-
-func (s *spool) room(o owner, n int64) bool {
-	return s.used+s.by[o.tenant]+s.by[sharerOf(o)]+sharers*n <= s.limit()
-}
-
-// reserve takes room for n bytes where there is any.
-func (s *spool) reserve(o owner, n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.room(o, n) {
-		return false
-	}
-	s.add(o, n)
-	return true
-}
-
-func (s *spool) release(o owner, n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.add(o, -n)
-}
-
-func (s *spool) add(o owner, n int64) {
-	s.used += n
-	for _, who := range []string{o.tenant, sharerOf(o)} {
-		if s.by[who] += n; s.by[who] == 0 {
-			delete(s.by, who)
-		}
-	}
-}
-
-func (s *spool) taken() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
-}
-
-// sharerOf names a tenant's user, or its project where no user is known. No
-// tenant has a slash in its name.
-func sharerOf(o owner) string {
-	if o.user == "" {
-		return o.tenant + "/project/" + o.project
-	}
-	return o.tenant + "/user/" + o.user
+	*shares
+	dir string
 }
 
 // newSpool makes the directory and deletes what an earlier process left in it.
@@ -120,7 +59,7 @@ func newSpool(dir string, limit func() int64) (*spool, error) {
 			return nil, fmt.Errorf("texproxy: spool directory: %w", err)
 		}
 	}
-	return &spool{dir: dir, limit: limit, by: map[string]int64{}}, nil
+	return &spool{newShares(limit), dir}, nil
 }
 
 // upload is a request body that has arrived whole.
