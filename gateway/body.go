@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -15,6 +16,7 @@ type patientBody struct {
 	silence time.Duration
 	renewed time.Time
 	ended   bool
+	plain   bool // HTTP/1
 }
 
 // patient bounds the silence of r's body.
@@ -22,7 +24,7 @@ func patient(w http.ResponseWriter, r *http.Request, silence time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w), silence: silence}
+	r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w), silence: silence, plain: r.ProtoMajor == 1}
 }
 
 func (b *patientBody) Read(p []byte) (int, error) {
@@ -37,7 +39,9 @@ func (b *patientBody) Read(p []byte) (int, error) {
 		// From here on the server watches the connection for the client's going; a
 		// deadline that is left standing would look like it.
 		b.ended = true
-		_ = b.rc.SetReadDeadline(time.Time{})
+		if !b.plain || !errors.Is(err, io.EOF) { // at an end, the server of HTTP/1 does it itself
+			_ = b.rc.SetReadDeadline(time.Time{})
+		}
 	}
 	return n, err
 }

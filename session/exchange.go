@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -230,43 +229,6 @@ func (x *exchange) flush() error {
 		return nil
 	}
 	return http.NewResponseController(x.w).Flush()
-}
-
-var copies = sync.Pool{New: func() any { return new([16 << 10]byte) }}
-
-// listening streams read into a small buffer, since they hold it for hours.
-const listenBuffer = 2 << 10
-
-// relay copies an answer until it ends. A client that has left does not stop
-// it, unless nobody but the client wants the stream.
-func (x *exchange) relay(body io.Reader) error {
-	var buf []byte
-	if x.silence > 0 {
-		pooled := copies.Get().(*[16 << 10]byte)
-		defer copies.Put(pooled)
-		buf = pooled[:]
-	} else {
-		buf = make([]byte, listenBuffer)
-	}
-	for {
-		n, err := body.Read(buf)
-		if n > 0 {
-			x.active.Store(x.p.now())
-			x.mu.Lock()
-			x.put(buf[:n])
-			left := x.left
-			x.mu.Unlock()
-			if left && x.silence == 0 {
-				return nil
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
 
 // finish ends a begun answer that the upstream did not end by itself: with an

@@ -133,13 +133,16 @@ func openID(box *seal.Box, id ID, route []byte) (s sealed, err error) {
 	b = b[n:]
 	s.Lease.TTL = time.Duration(ttl) * time.Millisecond
 	var texts [6]string
+	all := string(b) // of which the texts are parts
 	for i := range texts {
 		size, n := binary.Uvarint(b)
 		if n <= 0 || uint64(len(b)-n) < size {
 			return s, errID
 		}
-		texts[i] = string(b[n : n+int(size)])
-		b = b[n+int(size):]
+		b = b[n:]
+		from := len(all) - len(b)
+		texts[i] = all[from : from+int(size)]
+		b = b[size:]
 	}
 	s.Lease.Token, s.Lease.Type, s.Lease.Label = lease.Token(texts[0]), texts[1], texts[2]
 	s.Upstream, s.Version, s.Pod = upstream.SessionID(texts[3]), texts[4], lease.PodID(texts[5])

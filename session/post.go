@@ -148,16 +148,12 @@ func (t *turn) answer(s *live, x *exchange, resp *http.Response, waits bool) {
 		t.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	var body io.Reader = resp.Body
+	c := x.copy(resp.Body, resp.ContentLength)
+	defer c.free()
 	if k == jsonBody && status < 300 {
 		// A first byte that begins no JSON message is the last chance to refuse
 		// in words; after it the answer has begun.
-		var first [512]byte
-		n, err := resp.Body.Read(first[:])
-		for n == 0 && err == nil {
-			n, err = resp.Body.Read(first[:])
-		}
-		if !begins(first[:n]) {
+		if first, err := c.first(); !begins(first) {
 			if p.isLost(x.ctx) {
 				t.gone(s, waits)
 				return
@@ -169,15 +165,10 @@ func (t *turn) answer(s *live, x *exchange, resp *http.Response, waits bool) {
 			t.refuse(upstreamDown(t.server, "its answer is not a JSON-RPC message"))
 			return
 		}
-		rest := io.Reader(resp.Body)
-		if err != nil {
-			rest = ended{err}
-		}
-		body = io.MultiReader(bytes.NewReader(first[:n]), rest)
 	}
 	answerHeader(t.w, resp, k == eventStream)
 	x.begin(status, k == eventStream)
-	err := x.relay(body)
+	err := c.run()
 	x.finish(err, func(cause error) *refusal {
 		var isLost *lostCause
 		if errors.As(cause, &isLost) {

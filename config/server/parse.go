@@ -68,7 +68,6 @@ const (
 )
 
 var (
-	nameForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
 	envForm     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	secretForm  = regexp.MustCompile(`\{\{\s*secret:\s*([^{}]*?)\s*\}\}`)
 	bracesForm  = regexp.MustCompile(`\{\{[^{}]*\}?\}?`)

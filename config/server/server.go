@@ -13,6 +13,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 )
 
@@ -111,7 +112,7 @@ func (d *Document) invalid(field string, err error) *InvalidError {
 }
 
 // ValidName reports whether s may be a server's name, which is a file's name.
-func ValidName(s string) bool { return nameForm.MatchString(s) && !strings.Contains(s, "..") }
+func ValidName(s string) bool { return principal.ValidName(s) }
 
 // PathOf is where the documents of a server stand.
 func PathOf(name string) string { return pathPrefix + name + ".yaml" }

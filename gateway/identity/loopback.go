@@ -32,6 +32,9 @@ func LoopbackAddr(addr string) bool {
 // loopbackLocal reports whether the connection came in on a loopback address.
 func loopbackLocal(r *http.Request) bool {
 	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if tcp, is := a.(*net.TCPAddr); is {
+		return tcp.IP.IsLoopback()
+	}
 	return ok && LoopbackAddr(a.String())
 }
 

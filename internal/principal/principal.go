@@ -4,9 +4,8 @@
 package principal
 
 import (
-	"fmt"
 	"log/slog"
-	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -24,7 +23,14 @@ type Principal struct {
 
 // ID returns a text that is equal for equal principals only.
 func (p Principal) ID() string {
-	return fmt.Sprintf("%q/%q/%q/%q", p.Issuer, p.Tenant, p.Project, p.User)
+	b := make([]byte, 0, 128)
+	for i, part := range [...]string{p.Issuer, p.Tenant, p.Project, p.User} {
+		if i > 0 {
+			b = append(b, '/')
+		}
+		b = strconv.AppendQuote(b, part)
+	}
+	return string(b)
 }
 
 // Caller is a principal with what else its credential is good for in this
@@ -62,15 +68,29 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText hides the text from encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-var (
-	userForm = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,128}$`)
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
-)
+// form reports whether s has at most max bytes, all of them letters, digits or
+// in others. It is asked several times for every request.
+func form(s string, max int, others string) bool {
+	if s == "" || len(s) > max {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte(others, c) < 0:
+			return false
+		}
+	}
+	return true
+}
 
 // ValidUser reports whether a user named by a header or a path has the form
-// that the gateway takes.
-func ValidUser(s string) bool { return userForm.MatchString(s) }
+// that the gateway takes: [A-Za-z0-9._@-]{1,128}.
+func ValidUser(s string) bool { return form(s, 128, "._@-") }
 
 // ValidName reports whether s may stand as a tenant, project, server or
-// service in a URL. No name holds "..": names become folder names.
-func ValidName(s string) bool { return nameForm.MatchString(s) && !strings.Contains(s, "..") }
+// service in a URL: [A-Za-z0-9_][A-Za-z0-9._-]{0,63}. No name holds "..": names
+// become folder names.
+func ValidName(s string) bool {
+	return form(s, 64, "._-") && s[0] != '.' && s[0] != '-' && !strings.Contains(s, "..")
+}

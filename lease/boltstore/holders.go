@@ -137,7 +137,7 @@ func (s *Store) Touch(ctx context.Context, t lease.Token, pod lease.PodID) (bool
 		return false, ErrClosed
 	default:
 	}
-	if s.seats.touch(t, pod, s.now()) {
+	if s.TouchNow(t, pod) {
 		return true, nil
 	}
 	return update(ctx, s, func(x *txn) (bool, error) {
@@ -152,6 +152,16 @@ func (s *Store) Touch(ctx context.Context, t lease.Token, pod lease.PodID) (bool
 			return true
 		})
 	})
+}
+
+// TouchNow touches where that is a matter of memory, and reports whether it did.
+func (s *Store) TouchNow(t lease.Token, pod lease.PodID) bool {
+	select {
+	case <-s.stop:
+		return false
+	default:
+	}
+	return s.seats.touch(t, pod, s.now())
 }
 
 // touched sets lastSeenAt = now on a HELD holder that the caller is changing.

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == asLean || os.Args[1] == asProxy) {
+	if len(os.Args) > 1 && (os.Args[1] == asLean || os.Args[1] == asProxy || os.Args[1] == asPooled) {
 		main()
 		return
 	}
@@ -29,6 +29,9 @@ func TestMeasuring(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st.plain, err = st.helper("plain proxy", self, asProxy, "http://"+st.direct.addr); err != nil {
+		t.Fatal(err)
+	}
+	if st.pooled, err = st.helper("with a pool", self, asPooled, "http://"+st.direct.addr); err != nil {
 		t.Fatal(err)
 	}
 	if st.lease, err = st.helper("gateway", self, asProxy, "http://"+st.direct.addr); err != nil {

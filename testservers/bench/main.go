@@ -1,7 +1,10 @@
 //go:build unix
 
 // Command bench measures the gateway against httputil.ReverseProxy, in front of
-// the same lean upstream, on loopback: throughput, CPU time a call and p99 at
+// the same lean upstream, on loopback. It does so against two of them: one as it
+// is usually set up, with a Transport that keeps enough connections, and one that
+// has a BufferPool as well, which spares it a buffer of 32 KiB for every answer.
+// It measures throughput, CPU time a call and p99 at
 // several numbers of sessions, the time of a large result, and the memory of an
 // idle session and of an open stream. It starts and ends everything itself.
 //
@@ -43,6 +46,10 @@ func main() {
 		return
 	}
 	if len(os.Args) > 2 && os.Args[1] == asProxy {
+		listen.Main("127.0.0.1:0", "/mcp", plainproxy.WithoutPool(mustParse(os.Args[2])))
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == asPooled {
 		listen.Main("127.0.0.1:0", "/mcp", plainproxy.New(mustParse(os.Args[2])))
 		return
 	}

@@ -21,8 +21,9 @@ import (
 
 // The first argument of this program's own helpers.
 const (
-	asLean  = "as-lean-upstream"
-	asProxy = "as-plain-proxy"
+	asLean   = "as-lean-upstream"
+	asProxy  = "as-plain-proxy"
+	asPooled = "as-pooled-proxy"
 )
 
 // patience bounds every start and end.
@@ -41,6 +42,7 @@ type stage struct {
 	dir                  string
 	children             []*exec.Cmd
 	direct, plain, lease target
+	pooled               target // the plain proxy with a pool of buffers
 	internal             string // the gateway's internal listener
 	log                  *os.File
 }
@@ -69,6 +71,9 @@ func setUp(ctx context.Context, gateway string) (_ *stage, err error) {
 		return nil, err
 	}
 	if st.plain, err = st.helper("plain proxy", self, asProxy, "http://"+st.direct.addr); err != nil {
+		return nil, err
+	}
+	if st.pooled, err = st.helper("with a pool", self, asPooled, "http://"+st.direct.addr); err != nil {
 		return nil, err
 	}
 	st.lease, err = st.gateway(ctx, gateway)
