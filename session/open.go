@@ -195,6 +195,11 @@ func (t *turn) acquire(ctx context.Context, n Number, init []byte) (slot, *refus
 	}
 	sl, err := p.engine.acquire(ctx, req)
 	if err != nil {
+		var un *lease.UnavailableError
+		if errors.As(err, &un) && ctx.Err() == nil {
+			// The client is told that the store is out of reach, the operator why.
+			p.opt.Log.WarnContext(ctx, "a lease could not be taken", "server", t.server, "error", err)
+		}
 		return nil, leaseRefusal(err)
 	}
 	return sl, nil

@@ -2,10 +2,12 @@ package session
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -269,12 +271,16 @@ func TestEveryCallIsCheckedAndOthersOnlyLook(t *testing.T) {
 
 func TestStoreDown(t *testing.T) {
 	t.Run("at open is LEASE_UNAVAILABLE and opens nothing", func(t *testing.T) {
-		r := newRig(t)
+		var log bytes.Buffer
+		r := newRig(t, func(r *rig) { r.opt.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 		r.engine.set(func() { r.engine.down = true })
 		a := r.do("POST", "", initBody)
 		a.want(t, 200, 503, "LEASE_UNAVAILABLE")
 		if a.header.Get("Mcp-Session-Id") != "" || len(r.up.seen) != 0 {
 			t.Errorf("%+v", a)
+		}
+		if !strings.Contains(log.String(), "a lease could not be taken") {
+			t.Errorf("the operator is not told: %s", log.String())
 		}
 	})
 	t.Run("at the payload gives back and ends what was opened", func(t *testing.T) {
@@ -329,6 +335,13 @@ func TestBusyAtOpen(t *testing.T) {
 	}
 	if r.up.live() != 1 {
 		t.Errorf("%d upstream sessions", r.up.live())
+	}
+}
+
+func TestARefusalSaysOnceToTryAgain(t *testing.T) {
+	f := leaseRefusal(&lease.UnavailableError{Why: "the lease store could not be reached; try again"})
+	if f.message != "LEASE_UNAVAILABLE: the lease store could not be reached; try again in about 5 s" {
+		t.Error(f.message)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -188,7 +189,7 @@ func leaseRefusal(err error) *refusal {
 	f.message = lease.CodeUnavailable + ": " + why
 	if !d.Permanent {
 		f.retryAfter = 5 * time.Second
-		f.message += "; try again in about 5 s"
+		f.message = strings.TrimSuffix(f.message, "; try again") + "; try again in about 5 s"
 		d.RetryAfterMs = ptr(int64(5000))
 	}
 	f.data = d
