@@ -643,6 +643,12 @@ func TestWhatNoRouteMatches(t *testing.T) {
 	if r := get(t, p.url+"/docs/?q=%2f"); r.body != "GET /docs/?q=%2f" {
 		t.Errorf("passThrough gave %q", r.body)
 	}
+	// A service that does not tell cases apart would take these for its own.
+	for _, path := range []string{"/Tex2pdf/status/somebodys", "/tex2pdf/DOWNLOAD/somebodys", "/TEX2PDF"} {
+		if r := get(t, p.url+path); r.status != 404 {
+			t.Errorf("%s passed through: %d %s", path, r.status, r.body)
+		}
+	}
 }
 
 func TestJobsBelongToTheirOwner(t *testing.T) {

@@ -27,6 +27,7 @@ type route struct {
 	config.TexRoute
 	kind kind
 	path *config.TexPath
+	fold *config.TexPath // of the path in lower case
 }
 
 // service is a described service, ready for use.
@@ -59,8 +60,12 @@ func newService(c config.TexService) (*service, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.routes = append(s.routes, route{TexRoute: r, kind: k, path: p})
-		return &route{TexRoute: r, kind: k, path: p}, nil
+		fold, err := config.ParseTexPath(strings.ToLower(r.Path))
+		if err != nil { // places that differ in case only
+			fold = p
+		}
+		s.routes = append(s.routes, route{r, k, p, fold})
+		return &route{r, k, p, fold}, nil
 	}
 	// A submit path may be as wide as /{action...}, so it is tried last.
 	if s.poll, err = add(kindPoll, c.Poll); err != nil {
@@ -125,13 +130,23 @@ func (s *service) find(method, escaped string) (m match, ok bool) {
 		found.allow = slices.Compact(found.allow)
 		return found, false
 	}
-	if s.Unmatched != "passThrough" || strings.ContainsAny(clean, ";%") {
+	if s.Unmatched != "passThrough" || strings.ContainsAny(clean, ";%") || s.foldsToRoute(bare) {
 		// A path that another program may read as one of the routes (with
-		// parameters, with escapes) does not pass.
+		// parameters, with escapes, in another case) does not pass.
 		return match{}, false
 	}
 	found.path = clean
 	return found, true
+}
+
+// foldsToRoute reports whether a path is one of a route for a program that does
+// not tell cases apart.
+func (s *service) foldsToRoute(path string) bool {
+	path = strings.ToLower(path)
+	return slices.ContainsFunc(s.routes, func(r route) bool {
+		_, ok := r.fold.Match(path)
+		return ok
+	})
 }
 
 func wellFormed(p *config.TexPath, values map[string]string) bool {
