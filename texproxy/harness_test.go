@@ -25,6 +25,7 @@ import (
 type settings struct {
 	mu    sync.Mutex
 	lease map[string]string // project or "" → name
+	err   error
 }
 
 func (s *settings) Setting(_ context.Context, _, project, key string) (string, error) {
@@ -32,6 +33,9 @@ func (s *settings) Setting(_ context.Context, _, project, key string) (string, e
 	defer s.mu.Unlock()
 	if key != SettingLease {
 		return "", fmt.Errorf("unexpected setting %s", key)
+	}
+	if s.err != nil {
+		return "", s.err
 	}
 	if v, ok := s.lease[project]; ok {
 		return v, nil

@@ -2,6 +2,8 @@ package texproxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -404,6 +407,32 @@ func TestALeaseThatNobodyDefined(t *testing.T) {
 	}
 	if len(up.seen()) != 0 {
 		t.Error("a typo lifted the protection")
+	}
+}
+
+func TestSettingsThatCannotBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		err       error
+		permanent bool
+	}{
+		"since they are wrong":          {strictyaml.Problems{{File: "secret/place/settings.yaml", What: "a setting is one value"}}, true},
+		"since their store is far away": {errors.New("connection refused"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, up, _ := onePod(t, nil)
+			p.settings.err = fmt.Errorf("settings: %w", c.err)
+			r := submit(t, p.url)
+			data, _ := r.json(t)["error"].(map[string]any)
+			if r.status != 503 || data["code"] != "LEASE_UNAVAILABLE" || (data["permanent"] == true) != c.permanent || strings.Contains(r.body, "place") {
+				t.Errorf("answered %d %s", r.status, r.body)
+			}
+			if (r.header.Get("Retry-After") == "") != c.permanent {
+				t.Errorf("Retry-After is %q", r.header.Get("Retry-After"))
+			}
+			if len(up.seen()) != 0 {
+				t.Error("unreadable settings lifted the protection")
+			}
+		})
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -208,7 +209,12 @@ func (q *request) take() (*upload, bool) {
 func (q *request) definition(ctx context.Context) (*definition.Definition, error) {
 	name, err := q.opt.Settings.Setting(ctx, q.owner.tenant, q.owner.project, SettingLease)
 	if err != nil {
-		return nil, &lease.UnavailableError{Why: "the setting " + SettingLease + " could not be read", Err: err}
+		unavailable := &lease.UnavailableError{Why: "the setting " + SettingLease + " could not be read", Err: err}
+		var wrong strictyaml.Problems
+		if errors.As(err, &wrong) {
+			unavailable.Why, unavailable.Permanent = "the settings of a layer are not valid, so it is unknown which lease a compile needs", true
+		}
+		return nil, unavailable
 	}
 	if name == "" || name == "none" {
 		return nil, nil
