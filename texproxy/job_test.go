@@ -3,6 +3,7 @@ package texproxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -832,14 +833,30 @@ func TestARefusedUploadHasNoRoomWhileItIsReadOn(t *testing.T) {
 }
 
 func TestAnUploadThatCannotBeStoredIsReadOnToo(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "gone")
+	dir := filepath.Join(t.TempDir(), "spool")
 	p, _, store := onePod(t, nil, func(o *Options, _ *pod) { o.SpoolDir = dir })
-	if err := os.Remove(dir); err != nil {
+	p.Close()
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no directory can be here
 		t.Fatal(err)
 	}
 	r := do(t, request1(t, "POST", p.url+"/tex2pdf", &zeroReader{40 << 20}))
 	if r.status != 500 || !strings.Contains(r.body, "could not be stored") || store.callCount() != 0 {
 		t.Errorf("an upload without a disk answered %d %s after %d store calls", r.status, r.body, store.callCount())
+	}
+}
+
+func TestTheSpoolsDirectoryIsMadeAgainAndRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	p, _, _ := onePod(t, nil, func(o *Options, _ *pod) { o.SpoolDir = dir })
+	if err := os.Remove(dir); err != nil { // as a sweep of old temporary files does
+		t.Fatal(err)
+	}
+	if r := do(t, request1(t, "POST", p.url+"/tex2pdf", zeros(1<<20))); r.status != 200 {
+		t.Errorf("an upload after the sweep answered %d %s", r.status, r.body)
+	}
+	p.Close()
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is still there after Close: %v", err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -340,5 +341,13 @@ func (p *Proxy) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("texproxy: %d requests are still in flight: %w", n, ctx.Err())
+	}
+}
+
+// Close removes the spool's directory where nothing else is in it. No request
+// may be in flight.
+func (p *Proxy) Close() {
+	if p.spool != nil {
+		_ = os.Remove(p.spool.dir) // an empty directory that stays does no harm
 	}
 }

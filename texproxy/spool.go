@@ -165,6 +165,19 @@ func (u *upload) fill(body io.Reader, most int64) error {
 	}
 }
 
+// create makes a file, and the directory again where it is gone: an empty one in
+// a place for temporary files is swept away after some days.
+func (s *spool) create() (*os.File, error) {
+	f, err := os.CreateTemp(s.dir, spoolPattern)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	return os.CreateTemp(s.dir, spoolPattern)
+}
+
 func (u *upload) write(b []byte) error {
 	u.size += int64(len(b))
 	if u.file == nil && u.size <= inMemory {
@@ -172,7 +185,7 @@ func (u *upload) write(b []byte) error {
 		return nil
 	}
 	if u.file == nil {
-		f, err := os.CreateTemp(u.spool.dir, spoolPattern)
+		f, err := u.spool.create()
 		if err != nil {
 			return err
 		}

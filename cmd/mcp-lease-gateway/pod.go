@@ -355,6 +355,7 @@ func (p *pod) shutdown(hurry <-chan struct{}) error {
 	clients, cancelClients := context.WithTimeout(last, closeTime/4)
 	note("client listener", p.server.CloseClients(clients))
 	cancelClients()
+	p.tex.Close()
 	note("lease engine", p.engine.Stop(last, handover))
 	note("internal listener", p.server.CloseInternal(last))
 	p.client.Close()
@@ -371,6 +372,9 @@ func (p *pod) abandon() {
 	defer cancel()
 	if p.server != nil {
 		p.server.Abandon()
+	}
+	if p.tex != nil {
+		p.tex.Close()
 	}
 	if p.docs != nil {
 		p.docs.close(ctx)
