@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"io"
@@ -58,16 +57,6 @@ func (e *exchange) Flush() { _ = http.NewResponseController(e.ResponseWriter).Fl
 // Unwrap is for http.ResponseController.
 func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
-type exchangeKey struct{}
-
-// RequestID returns the id of the request that ctx belongs to, or "".
-func RequestID(ctx context.Context) string {
-	if e, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
-		return e.id
-	}
-	return ""
-}
-
 // logged wraps a listener's handler: every request has an id and one line in the
 // log (at level debug where it went well), and a panic ends the request and not
 // the pod. The line has no query, no header and no body: credentials and session
@@ -77,7 +66,6 @@ func logged(log *slog.Logger, listener string, next func(e *exchange, r *http.Re
 		started := time.Now()
 		e := &exchange{ResponseWriter: w, id: requestID()}
 		w.Header().Set(RequestIDHeader, e.id)
-		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e))
 		defer func() {
 			p := recover()
 			if p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic's value, by identity as net/http does

@@ -48,12 +48,24 @@ var private = map[string]bool{
 	"Accept-Encoding": true,
 }
 
+// privatePrefix reports whether a header is private with all of its kind.
+func privatePrefix(k string) bool {
+	switch k[0] {
+	case 'X':
+		return strings.HasPrefix(k, "X-Vance-") || strings.HasPrefix(k, "X-Forwarded-")
+	case 'S':
+		return strings.HasPrefix(k, "Sec-Fetch-")
+	case 'A':
+		return strings.HasPrefix(k, "Access-Control-")
+	}
+	return false
+}
+
 // RequestHeader returns what passes of a client's headers.
 func RequestHeader(in http.Header) http.Header {
 	out := make(http.Header, len(in)+3)
 	for k, v := range in {
-		if hopByHop[k] || private[k] || strings.HasPrefix(k, "X-Vance-") || strings.HasPrefix(k, "X-Forwarded-") ||
-			strings.HasPrefix(k, "Sec-Fetch-") || strings.HasPrefix(k, "Access-Control-") {
+		if k == "" || hopByHop[k] || private[k] || privatePrefix(k) {
 			continue
 		}
 		out[k] = v
