@@ -1,6 +1,7 @@
 package texproxy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -885,5 +886,48 @@ func TestNobodyTakesAllRequestsOfThePod(t *testing.T) {
 		if r := get(who); r.status != 404 {
 			t.Errorf("a request of %s answered %d %s; want 404", who, r.status, r.body)
 		}
+	}
+}
+
+func TestAnEmptyUploadIsTheServicesToRefuse(t *testing.T) {
+	p, up, store := onePod(t, nil)
+	up.script(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		w.WriteHeader(422)
+		fmt.Fprintf(w, "%d bytes", len(b))
+	})
+	for name, body := range map[string]io.Reader{"none": nil, "of no length": http.NoBody, "of an unknown length": &zeroReader{0}} {
+		if r := do(t, request1(t, "POST", p.url+"/tex2pdf", body)); r.status != 422 || r.body != "0 bytes" {
+			t.Errorf("a body %s answered %d %s", name, r.status, r.body)
+		}
+	}
+	wantHeld(t, store, 0)
+}
+
+// A client that asks first sends nothing of what would be refused.
+func TestAClientThatAsksBeforeItSends(t *testing.T) {
+	p, _, _ := onePod(t, nil)
+	ask := func(length int) (net.Conn, *bufio.Reader) {
+		conn, err := net.Dial("tcp", p.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintf(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", length)
+		return conn, bufio.NewReader(conn)
+	}
+	_, in := ask(60 << 20)
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, " 413 ") {
+		t.Errorf("60 MB that are not sent yet were answered %q %v", line, err)
+	}
+	conn, in := ask(3)
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, " 100 ") {
+		t.Fatalf("3 bytes were answered %q %v", line, err)
+	}
+	fmt.Fprint(conn, "abc")
+	_, _ = in.ReadString('\n') // the empty line after 100
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
+		t.Errorf("the upload was answered %q %v", line, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"io"
+	"mime/multipart"
 	"net/http"
 	"os"
 	"os/exec"
@@ -317,5 +319,120 @@ func TestARestartedGatewayLosesNoJob(t *testing.T) {
 		if err != nil || r.status != 404 {
 			t.Errorf("another tenant's download of %s answered %d %v", project, r.status, err)
 		}
+	}
+}
+
+// What is wrong with a document is for the service to say, and nothing is held
+// for it afterwards.
+func TestBadDocumentsAreTheServicesToRefuse(t *testing.T) {
+	t.Parallel()
+	s := startServices(t, 0)
+	p := pod.Start(t, s.config("", "1s"))
+	form := func(part, name, content string) (string, []byte) {
+		var b bytes.Buffer
+		m := multipart.NewWriter(&b)
+		w, err := m.CreateFormFile(part, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(w, content)
+		m.Close()
+		return m.FormDataContentType(), b.Bytes()
+	}
+	for name, c := range map[string]struct {
+		contentType, part, file, content string
+		status                           int
+	}{
+		"not multipart":        {contentType: "application/zip", content: "PK", status: 422},
+		"no body":              {contentType: "multipart/form-data; boundary=x", status: 422},
+		"no part":              {part: "file", file: "a.zip", content: "PK", status: 422},
+		"another kind of file": {part: "zip_file", file: "a.tar", content: "x", status: 400},
+		"a broken archive":     {part: "zip_file", file: "a.zip", content: "PK, or so it says", status: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			contentType, body := c.contentType, []byte(c.content)
+			if c.part != "" {
+				contentType, body = form(c.part, c.file, c.content)
+			}
+			direct, err := client{t, s.jobURL, upstreamKey}.do("POST", "/tex2pdf", contentType, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := through(t, p.URL, "tex2pdf", "acme", "thesis", "ada").do("POST", "/tex2pdf", contentType, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := strings.NewReplacer(direct.member("job_id"), "", got.member("job_id"), "")
+			if direct.member("job_id") == "" {
+				id = strings.NewReplacer()
+			}
+			if got.status != c.status || direct.status != c.status || id.Replace(string(got.body)) != id.Replace(string(direct.body)) {
+				t.Errorf("the gateway answered %d %s, the service %d %s", got.status, got.body, direct.status, direct.body)
+			}
+			if c.status == 200 && got.member("status") != "failed" {
+				t.Errorf("the submit ended as %s", got.body)
+			}
+			if h := holders(t, p); len(h) != 0 {
+				t.Errorf("leases are left: %v", h)
+			}
+		})
+	}
+}
+
+// An operator takes the slots of two compiles that never end.
+func TestAnOperatorRevokesARunningCompile(t *testing.T) {
+	t.Parallel()
+	s := startServices(t, 10*time.Second)
+	p := pod.Start(t, s.config("", "1s"))
+	loop := document(`\loop\iftrue\repeat`)
+	revoke := func() {
+		t.Helper()
+		var held []map[string]any
+		eventually(t, "a lease is held", func() bool { held = holders(t, p); return len(held) == 1 })
+		r, err := http.NewRequestWithContext(t.Context(), "POST", fmt.Sprintf("%s/internal/lease/admin/holders/%v/revoke", p.Internal, held[0]["token"]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Vance-Internal-Token", pod.Token)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode > 299 {
+			t.Fatalf("the revocation answered %d", resp.StatusCode)
+		}
+	}
+	job := through(t, p.URL, "tex2pdf", "acme", "thesis", "ada")
+	r, err := job.submit(archive(t, loop))
+	if err != nil || r.status != 200 {
+		t.Fatalf("the submit answered %d %s %v", r.status, r.body, err)
+	}
+	id := r.member("job_id")
+	eventually(t, "pdflatex runs", func() bool { return s.job.Engine.Running() == 1 })
+	revoke()
+	for range 2 { // it stays lost
+		r, err = job.do("GET", "/tex2pdf/status/"+id, "", nil)
+		if err != nil || r.status != 200 || r.member("status") != "failed" || !strings.HasPrefix(r.member("error"), "LEASE_LOST") {
+			t.Errorf("a poll of the revoked job answered %d %s %v", r.status, r.body, err)
+		}
+	}
+
+	done := make(chan reply)
+	go func() {
+		r, err := through(t, p.URL, "texsync", "acme", "thesis", "ada").do("POST", "/compile", "text/x-tex", loop["main.tex"])
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	eventually(t, "pdflatex runs", func() bool { return s.sync.Engine.Running() == 1 })
+	began := time.Now()
+	revoke()
+	if r := <-done; r.status != 410 || !strings.Contains(string(r.body), "LEASE_LOST") || time.Since(began) > 5*time.Second {
+		t.Errorf("the revoked compile answered %d %s after %s", r.status, r.body, time.Since(began))
+	}
+	if h := holders(t, p); len(h) != 0 {
+		t.Errorf("leases are left: %v", h)
 	}
 }
