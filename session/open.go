@@ -376,9 +376,12 @@ func (t *turn) relayOpened(x *exchange, o *opened) (delivered bool) {
 		t.w.Header()["Content-Length"] = []string{strconv.Itoa(len(o.raw))}
 	}
 	x.begin(o.resp.StatusCode, stream)
+	// Asked before the result goes out: a client that has read it may leave the
+	// stream before this goroutine gets to ask.
+	there := t.r.Context().Err() == nil
 	x.mu.Lock()
 	x.put(o.raw)
-	delivered = !x.left && t.r.Context().Err() == nil
+	delivered = there && !x.left
 	x.mu.Unlock()
 	err := x.relay(o.rest)
 	// The result has gone out, so an end from here on needs no words.
