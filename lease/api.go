@@ -203,6 +203,17 @@ type Occupancy struct {
 	Level    definition.Level
 	Scope    string
 	Booked   int
+	Age      time.Duration // since UpdatedAt, by the store's clock
+}
+
+// OccupancyFilter selects counters; empty fields select all.
+type OccupancyFilter struct {
+	Resource string
+	// Tenant leaves the tenant, project and user counters of one tenant, and
+	// passes over the others' without reading them all.
+	Tenant string
+	After  CounterID // page: ids greater than this, in id order
+	Limit  int       // zero means all
 }
 
 // PodState is what a pod says of itself in its registration.

@@ -229,9 +229,9 @@ func (m *Manager) Find(ctx context.Context, f Filter) ([]Holder, error) {
 	return hs, nil
 }
 
-// Occupancies lists the counters of a resource ("" for all) with what books them.
-func (m *Manager) Occupancies(ctx context.Context, resource string) ([]Occupancy, error) {
-	all, err := m.View().Occupancies(ctx, resource)
+// Occupancies lists counters with what books them.
+func (m *Manager) Occupancies(ctx context.Context, f OccupancyFilter) ([]Occupancy, error) {
+	all, err := m.View().Occupancies(ctx, f)
 	if err != nil {
 		return nil, storeGone(err)
 	}

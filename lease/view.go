@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// ErrAmbiguous says that a shortened token fits more than one holder.
-var ErrAmbiguous = errors.New("lease: more than one holder begins so")
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+)
 
 // View reads a store for operators and, where no pod can be asked, acts on it
 // directly (spec §9). It needs no Manager: the command line makes one over the
@@ -20,37 +19,6 @@ type View struct{ Store Store }
 
 // View gives a View of the manager's store.
 func (m *Manager) View() View { return View{Store: m.store} }
-
-// anyState is a filter's States for "all".
-var anyState = []State{Pending, Held, Revoked}
-
-// Resolve finds the token that begins with prefix, in any state; a whole token
-// resolves to itself. With a tenant only that tenant's holders are seen, so
-// another's is simply not found. Errors are ErrNotFound and ErrAmbiguous.
-func (v View) Resolve(ctx context.Context, tenant, prefix string) (Token, error) {
-	if prefix == "" {
-		return "", ErrNotFound
-	}
-	whole, err := v.Store.Holders(ctx, Filter{Token: Token(prefix), Tenant: tenant, States: anyState, Limit: 1})
-	if err != nil {
-		return "", err
-	}
-	if len(whole) == 1 {
-		return whole[0].Token, nil
-	}
-	next, err := v.Store.Holders(ctx, Filter{Tenant: tenant, States: anyState, After: Token(prefix), Limit: 2})
-	if err != nil {
-		return "", err
-	}
-	next = slices.DeleteFunc(next, func(h Holder) bool { return !strings.HasPrefix(string(h.Token), prefix) })
-	switch len(next) {
-	case 0:
-		return "", ErrNotFound
-	case 1:
-		return next[0].Token, nil
-	}
-	return "", ErrAmbiguous
-}
 
 // Holder reads one holder in any state, or ErrNotFound.
 func (v View) Holder(ctx context.Context, t Token) (Holder, error) {
@@ -66,29 +34,41 @@ func (v View) Holders(ctx context.Context, f Filter) ([]Holder, error) {
 	return v.Store.Holders(ctx, f)
 }
 
-// Occupancies lists the counters of a resource ("" for all) in id order with
-// the number of holders that book each: the number to which a reconcile pass
-// corrects (spec §9). A difference is shown, not hidden.
-func (v View) Occupancies(ctx context.Context, resource string) ([]Occupancy, error) {
+// Occupancies lists counters in id order with the number of holders that book
+// each: the number to which a reconcile pass corrects (spec §9). A difference is
+// shown, not hidden.
+func (v View) Occupancies(ctx context.Context, f OccupancyFilter) ([]Occupancy, error) {
+	resource := f.Resource
 	if resource != "" {
 		resource = EncodeResource(resource)
 	}
 	var all []Occupancy
-	var after CounterID
+	after := f.After
 	for {
 		page, err := v.Store.ListCounters(ctx, resource, after, reconcilePage)
-		if err != nil {
-			return nil, err
+		if err != nil || len(page) == 0 {
+			return all, err
 		}
-		if len(page) == 0 {
-			return all, nil
+		after = page[len(page)-1].ID
+		last := len(page) < reconcilePage
+		if f.Tenant != "" {
+			page = slices.DeleteFunc(page, func(c CounterAge) bool {
+				_, _, s, err := c.ID.Parse()
+				return err != nil || s.Tenant != f.Tenant
+			})
+			after = passOver(after, f.Tenant)
 		}
-		booked, err := v.Store.Booked(ctx, counterIDs(page))
-		if err != nil {
-			return nil, err
+		if f.Limit > 0 {
+			page = page[:min(len(page), f.Limit-len(all))]
+		}
+		booked := map[CounterID]int{}
+		if len(page) > 0 {
+			if booked, err = v.Store.Booked(ctx, counterIDs(page)); err != nil {
+				return nil, err
+			}
 		}
 		for _, c := range page {
-			o := Occupancy{Counter: c.Counter, Booked: booked[c.ID]}
+			o := Occupancy{Counter: c.Counter, Booked: booked[c.ID], Age: c.Age}
 			if res, level, scope, err := c.ID.Parse(); err == nil {
 				o.Resource, o.Level, o.Scope = res, level, scope.String()
 			} else {
@@ -96,8 +76,50 @@ func (v View) Occupancies(ctx context.Context, resource string) ([]Occupancy, er
 			}
 			all = append(all, o)
 		}
-		after = page[len(page)-1].ID
+		if last || f.Limit > 0 && len(all) == f.Limit {
+			return all, nil
+		}
 	}
+}
+
+// passOver returns an id, at or behind last, with no counter of the tenant
+// between the two: a tenant's view does not read what all others have.
+func passOver(last CounterID, tenant string) CounterID {
+	resource, rest, _ := strings.Cut(string(last), "|")
+	level, _, found := strings.Cut(rest, "|")
+	if !found {
+		return last // not ours
+	}
+	name := encodePart(tenant)
+	if inlineResource(resource) {
+		switch own := definition.InlinePrefix + name + "/"; {
+		case resource < own && !strings.HasPrefix(resource, own):
+			return below(own)
+		case !strings.HasPrefix(resource, own):
+			return CounterID(definition.InlinePrefix + "~") // behind all of them
+		}
+	}
+	// In the order of their ids; global belongs to no tenant.
+	for _, l := range []definition.Level{definition.Project, definition.Tenant, definition.User} {
+		want := resource + "|" + string(l) + "|" + name
+		if l != definition.Tenant {
+			want += "/"
+		}
+		switch {
+		case string(last) < want:
+			return below(want)
+		case level == string(l) && l != definition.Tenant && strings.HasPrefix(string(last), want):
+			return last // in the middle of the tenant's
+		}
+	}
+	return CounterID(resource + "}") // } is the character behind |
+}
+
+// below is an id before prefix with no counter between the two: ~ is behind
+// every character of an id.
+func below(prefix string) CounterID {
+	end := len(prefix) - 1
+	return CounterID(prefix[:end] + string(prefix[end]-1) + "~")
 }
 
 // Pods lists all registrations; PodAlive tells which are alive.

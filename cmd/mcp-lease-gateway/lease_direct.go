@@ -59,6 +59,6 @@ func (f forced) Reconcile(ctx context.Context) (lease.Reconciled, error) {
 	return f.view.Reconcile(ctx, f.margin)
 }
 
-func (f forced) Occupancies(ctx context.Context, resource string) ([]lease.Occupancy, error) {
-	return f.view.Occupancies(ctx, resource)
+func (f forced) Occupancies(ctx context.Context, q lease.OccupancyFilter) ([]lease.Occupancy, error) {
+	return f.view.Occupancies(ctx, q)
 }

@@ -67,25 +67,29 @@ func (d *Desk) Counters(ctx context.Context, s Scope, q CounterQuery) (CounterPa
 	if err != nil {
 		return CounterPage{}, err
 	}
-	all, err := d.Engine.Occupancies(ctx, q.Resource)
-	if err != nil {
-		return CounterPage{}, &UnavailableError{Err: err}
-	}
-	slices.SortFunc(all, func(a, b lease.Occupancy) int { return cmp.Compare(a.ID, b.ID) })
 	page := CounterPage{Counters: []Counter{}}
-	now := d.now()
-	for _, o := range all {
-		c := counterView(now, o)
-		if !q.selects(s, c) || c.ID <= q.After {
-			continue
+	f := lease.OccupancyFilter{Resource: q.Resource, Tenant: cmp.Or(s.Tenant, q.Tenant), After: lease.CounterID(q.After), Limit: MaxLimit}
+	for {
+		found, err := d.Engine.Occupancies(ctx, f)
+		if err != nil {
+			return CounterPage{}, &UnavailableError{Err: err}
 		}
-		if len(page.Counters) == limit {
-			page.Next = page.Counters[limit-1].ID
-			break
+		for _, o := range found {
+			c := counterView(o)
+			if !q.selects(s, c) {
+				continue
+			}
+			if len(page.Counters) == limit {
+				page.Next = page.Counters[limit-1].ID
+				return page, nil
+			}
+			page.Counters = append(page.Counters, c)
 		}
-		page.Counters = append(page.Counters, c)
+		if len(found) < f.Limit {
+			return page, nil
+		}
+		f.After = found[len(found)-1].ID
 	}
-	return page, nil
 }
 
 func (q CounterQuery) selects(s Scope, c Counter) bool {
@@ -100,9 +104,9 @@ func (q CounterQuery) selects(s Scope, c Counter) bool {
 		(!q.Drifted || c.Drift != 0)
 }
 
-func counterView(now time.Time, o lease.Occupancy) Counter {
+func counterView(o lease.Occupancy) Counter {
 	c := Counter{ID: string(o.ID), Resource: o.Resource, Level: string(o.Level), Scope: o.Scope, Count: o.Count,
-		Booked: o.Booked, Cap: int(o.Cap), Drift: o.Count - o.Booked, UpdatedAt: o.UpdatedAt, AgeSeconds: seconds(age(now, o.UpdatedAt))}
+		Booked: o.Booked, Cap: int(o.Cap), Drift: o.Count - o.Booked, UpdatedAt: o.UpdatedAt, AgeSeconds: seconds(o.Age)}
 	first, second, _ := strings.Cut(o.Scope, "/")
 	switch o.Level {
 	case definition.Tenant:

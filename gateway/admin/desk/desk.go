@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -17,7 +18,7 @@ type Engine interface {
 	RevokePod(ctx context.Context, pod lease.PodID, by string) (int, error)
 	Sweep(ctx context.Context) (lease.Swept, error)
 	Reconcile(ctx context.Context) (lease.Reconciled, error)
-	Occupancies(ctx context.Context, resource string) ([]lease.Occupancy, error)
+	Occupancies(ctx context.Context, f lease.OccupancyFilter) ([]lease.Occupancy, error)
 }
 
 // History is what a desk reads past the engine; a lease.Store is one.
@@ -36,9 +37,13 @@ type Desk struct {
 	// Happened is told of sweeps and reconciles that somebody asked for, for the
 	// audit. The engine itself tells of revocations. May be nil.
 	Happened func(lease.Event)
-	// Now is the clock that ages are counted with; nil means time.Now. Holders
-	// carry the store's time, so an age is off by what the two clocks differ.
+	// Now is the clock that ages are counted with; nil means the store's, as the
+	// registrations of the pods tell it.
 	Now func() time.Time
+
+	mu       sync.Mutex
+	ahead    time.Duration // the store's clock before ours
+	measured time.Time
 }
 
 // NotFoundError says that nothing matches, or nothing of the tenant that asked.
@@ -80,6 +85,32 @@ func (d *Desk) now() time.Time {
 	return time.Now()
 }
 
+// clockLife is how long a measured difference of the clocks counts.
+const clockLife = time.Minute
+
+// storeNow is the store's time, by which holders and marks are dated: the
+// clocks of an operator's machine and of the store may differ. Where no pod has
+// ever registered it is our own.
+func (d *Desk) storeNow(ctx context.Context) time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.measured.IsZero() || time.Since(d.measured) > clockLife {
+		if pods, err := d.History.Pods(ctx); err == nil {
+			d.measured, d.ahead = time.Now(), 0
+			for _, p := range pods {
+				if !p.BeatAt.IsZero() {
+					d.ahead = p.BeatAt.Add(p.BeatAge).Sub(d.measured)
+					break
+				}
+			}
+		}
+	}
+	return time.Now().Add(d.ahead)
+}
+
 func (d *Desk) tell(e lease.Event) {
 	if d.Happened != nil {
 		e.At = d.now()
@@ -110,10 +141,10 @@ func (d *Desk) Revoke(ctx context.Context, s Scope, short, by string) (Holder, e
 	if err != nil {
 		// The mark stands; only the look at it failed. Say what is known.
 		h.State = lease.Revoked
-		h.Revocation = &lease.Revocation{Reason: lease.ReasonRevoke, By: by, At: d.now()}
+		h.Revocation = &lease.Revocation{Reason: lease.ReasonRevoke, By: by, At: d.storeNow(ctx)}
 		after = h
 	}
-	return d.view(s, after, h.Token.Short()), nil
+	return view(d.storeNow(ctx), s, after, h.Token.Short()), nil
 }
 
 // goneAlready explains a token that does not live any more, where its mark can
@@ -124,7 +155,7 @@ func (d *Desk) goneAlready(ctx context.Context, s Scope, short string, err error
 		return err
 	}
 	return &NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)",
-		h.Token.Short(), h.Revocation.Reason, age(d.now(), h.Revocation.At).Round(time.Second))}
+		h.Token.Short(), h.Revocation.Reason, age(d.storeNow(ctx), h.Revocation.At).Round(time.Second))}
 }
 
 // RevokePod takes away every lease of a pod. A pod that is neither registered

@@ -103,14 +103,14 @@ func (d *Desk) Holders(ctx context.Context, s Scope, q HolderQuery) (HolderPage,
 	if err != nil {
 		return HolderPage{}, &UnavailableError{Err: err}
 	}
-	short := shortenAll(found)
+	now, short := d.storeNow(ctx), shortenAll(found)
 	page := HolderPage{Holders: make([]Holder, 0, min(limit, len(found)))}
 	for i, h := range found {
 		if i == limit {
 			page.Next = cursor(string(found[i-1].Token), string(h.Token))
 			break
 		}
-		page.Holders = append(page.Holders, d.view(s, h, short[i]))
+		page.Holders = append(page.Holders, view(now, s, h, short[i]))
 	}
 	return page, nil
 }
@@ -121,7 +121,7 @@ func (d *Desk) Holder(ctx context.Context, s Scope, short string) (Holder, error
 	if err != nil {
 		return Holder{}, err
 	}
-	return d.view(s, h, h.Token.Short()), nil
+	return view(d.storeNow(ctx), s, h, h.Token.Short()), nil
 }
 
 func (q HolderQuery) filter(s Scope) (lease.Filter, error) {
@@ -176,8 +176,7 @@ func (d *Desk) resolve(ctx context.Context, s Scope, short string, states ...lea
 	return lease.Holder{}, &InvalidError{Message: fmt.Sprintf("more than one token begins with %q: give more of its characters", short)}
 }
 
-func (d *Desk) view(s Scope, h lease.Holder, short string) Holder {
-	now := d.now()
+func view(now time.Time, s Scope, h lease.Holder, short string) Holder {
 	v := Holder{Token: short, State: h.State, Type: h.Type, Resource: h.Resource, Lease: h.Lease, Tenant: h.Tenant,
 		Project: h.Project, User: h.User, HolderRef: h.HolderRef, Pod: string(h.Pod), PodBound: h.PodBound,
 		Payload: []string{}, Levels: []Booking{}, CreatedAt: h.CreatedAt, LastSeenAt: h.LastSeenAt,

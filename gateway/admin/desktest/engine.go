@@ -8,7 +8,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -201,7 +203,7 @@ func (e *Engine) Reconcile(context.Context) (lease.Reconciled, error) {
 }
 
 // Occupancies lists counters with what books them.
-func (e *Engine) Occupancies(_ context.Context, resource string) ([]lease.Occupancy, error) {
+func (e *Engine) Occupancies(_ context.Context, f lease.OccupancyFilter) ([]lease.Occupancy, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil {
@@ -216,12 +218,16 @@ func (e *Engine) Occupancies(_ context.Context, resource string) ([]lease.Occupa
 		}
 	}
 	var out []lease.Occupancy
-	for id, c := range e.counters {
-		if resource != "" && c.Resource != resource {
+	for _, id := range slices.Sorted(maps.Keys(e.counters)) {
+		c := e.counters[id]
+		tenant, _, _ := strings.Cut(c.Scope, "/")
+		if id <= f.After || f.Resource != "" && c.Resource != f.Resource || f.Tenant != "" && tenant != f.Tenant ||
+			f.Limit > 0 && len(out) == f.Limit {
 			continue
 		}
 		c.Booked = booked[id]
 		c.Count = c.Booked + e.drift[id]
+		c.Age = e.Now().Sub(c.UpdatedAt)
 		out = append(out, c)
 	}
 	return out, nil
