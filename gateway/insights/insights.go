@@ -36,7 +36,8 @@ type Options struct {
 	// Origins may post besides the page's own.
 	Origins []string
 	Log     *slog.Logger
-	// Watchers bounds the live updates at once on this pod; zero means 200.
+	// Watchers bounds the live updates at once on this pod; zero means 200. One
+	// tenant may have a quarter of them, so that no tenant takes them all.
 	Watchers int
 	// Every is how often a watched page looks for changes; zero means 1 s.
 	Every time.Duration
@@ -48,7 +49,7 @@ type Page struct {
 	box      *seal.Box
 	mux      http.Handler
 	attempts *rate.Limiter
-	watchers chan struct{}
+	watchers watchers
 	views    *views
 	now      func() time.Time
 }
@@ -80,7 +81,7 @@ func New(opt Options) (*Page, error) {
 	if opt.Every == 0 {
 		opt.Every = time.Second
 	}
-	p := &Page{opt: opt, box: opt.Ring.Box("insights"), now: time.Now, watchers: make(chan struct{}, opt.Watchers),
+	p := &Page{opt: opt, box: opt.Ring.Box("insights"), now: time.Now, watchers: watchers{most: opt.Watchers, of: map[string]int{}},
 		// Wrong keys only: a storm of guesses must neither flood the log nor lock
 		// out who has the right one.
 		attempts: rate.NewLimiter(5, 20)}

@@ -547,7 +547,7 @@ func TestLiveUpdatesEndWithTheKeyAndSayWhenTheStoreIsAway(t *testing.T) {
 }
 
 func TestNobodyWatchesWithoutASignInAndNotTooMany(t *testing.T) {
-	s := newSite(t, func(o *insights.Options) { o.Watchers = 2 })
+	s := newSite(t, func(o *insights.Options) { o.Watchers = 8 })
 	if status, _ := s.watch(t.Context(), ""); status != 403 {
 		t.Errorf("without a sign-in: %d", status)
 	}
@@ -559,9 +559,21 @@ func TestNobodyWatchesWithoutASignInAndNotTooMany(t *testing.T) {
 		}
 	}
 	if status, _ := s.watch(t.Context(), ""); status != 503 {
-		t.Errorf("a third watcher: %d", status)
+		t.Errorf("more than a quarter for one tenant: %d", status)
 	}
 	if status, _ := s.watch(t.Context(), "?user=%ff"); status != 503 && status != 400 {
 		t.Errorf("nonsense: %d", status)
+	}
+}
+
+func TestDriftBehindAThousandCountersIsShown(t *testing.T) {
+	s := newSite(t)
+	for i := range 1200 {
+		s.engine.Hold(lease.Holder{Tenant: "acme", Project: "thesis", User: fmt.Sprintf("u%04d", i)},
+			map[definition.Level]definition.Cap{definition.User: 2})
+	}
+	s.engine.Drift("browser|user|acme/u1199", 1)
+	if page := s.signIn(); !strings.Contains(page, `data-counter="browser|user|acme/u1199"`) || !strings.Contains(page, "drift &#43;1") {
+		t.Error("the drifted counter is not on the page")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,14 +35,12 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	select {
-	case p.watchers <- struct{}{}:
-		defer func() { <-p.watchers }()
-	default:
+	if !p.watchers.enter(tenant) {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, "too many pages are watching; reload by hand", http.StatusServiceUnavailable)
 		return
 	}
+	defer p.watchers.leave(tenant)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	st := &stream{w: w, c: http.NewResponseController(w)}
@@ -90,6 +89,35 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// watchers counts live updates.
+type watchers struct {
+	most int
+
+	mu  sync.Mutex
+	all int
+	of  map[string]int // by tenant
+}
+
+func (w *watchers) enter(tenant string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all >= w.most || w.of[tenant] >= max(1, w.most/4) {
+		return false
+	}
+	w.all++
+	w.of[tenant]++
+	return true
+}
+
+func (w *watchers) leave(tenant string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.of[tenant]--; w.of[tenant] == 0 {
+		delete(w.of, tenant)
 	}
 }
 

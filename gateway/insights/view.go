@@ -102,6 +102,14 @@ type views struct {
 
 	mu    sync.Mutex
 	known map[viewKey]*View
+	rest  map[string]*rest
+}
+
+// rest is what the views of a tenant share, whatever their filters.
+type rest struct {
+	counters []desk.Counter
+	events   []desk.Event
+	until    time.Time
 }
 
 type viewKey struct {
@@ -110,13 +118,14 @@ type viewKey struct {
 }
 
 func newViews(d *desk.Desk, fresh time.Duration) *views {
-	return &views{desk: d, fresh: fresh, known: map[viewKey]*View{}}
+	return &views{desk: d, fresh: fresh, known: map[viewKey]*View{}, rest: map[string]*rest{}}
 }
 
 // forget lets the next look of a tenant be a new one.
 func (vs *views) forget(tenant string) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
+	delete(vs.rest, tenant)
 	for k := range vs.known {
 		if k.tenant == tenant {
 			delete(vs.known, k)
@@ -167,11 +176,7 @@ func (vs *views) make(ctx context.Context, tenant string, f Filter) (*View, erro
 	if err != nil {
 		return nil, err
 	}
-	counters, err := vs.desk.Counters(ctx, scope, desk.CounterQuery{Resource: f.Resource, Limit: desk.MaxLimit})
-	if err != nil {
-		return nil, err
-	}
-	events, err := vs.desk.Events(ctx, scope, pageEvents)
+	rest, err := vs.shared(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -181,18 +186,67 @@ func (vs *views) make(ctx context.Context, tenant string, f Filter) (*View, erro
 		next.After = page.Next
 		v.Next = base(tenant) + "?" + next.Query()
 	}
-	v.Resources, v.MoreBars = bars(counters.Counters, f)
-	for _, e := range events {
+	v.Resources, v.MoreBars = bars(slices.Clone(rest.counters), f)
+	for _, e := range rest.events {
 		v.Events = append(v.Events, Event{Event: e, AgoSeconds: max(0, int64(taken.Sub(e.At)/time.Second)), Text: sentence(e)})
 	}
 	v.Version = version(v)
 	return v, nil
 }
 
+// countersASecond is how many counters of a tenant are counted for each second
+// that the result is kept: a tenant with very many must not keep the store busy.
+const countersASecond = 1000
+
+// shared reads all counters and the events of a tenant.
+func (vs *views) shared(ctx context.Context, tenant string) (*rest, error) {
+	vs.mu.Lock()
+	for t, r := range vs.rest {
+		if !time.Now().Before(r.until) {
+			delete(vs.rest, t)
+		}
+	}
+	r := vs.rest[tenant]
+	vs.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	made, err, _ := vs.group.Do(tenant, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+		defer cancel()
+		scope, q := desk.Scope{Tenant: tenant}, desk.CounterQuery{Limit: desk.MaxLimit}
+		began := time.Now()
+		r := &rest{}
+		for {
+			page, err := vs.desk.Counters(ctx, scope, q)
+			if err != nil {
+				return nil, err
+			}
+			r.counters = append(r.counters, page.Counters...)
+			if q.After = page.Next; q.After == "" {
+				break
+			}
+		}
+		var err error
+		if r.events, err = vs.desk.Events(ctx, scope, pageEvents); err != nil {
+			return nil, err
+		}
+		r.until = began.Add(vs.fresh + time.Duration(len(r.counters)/countersASecond)*time.Second)
+		vs.mu.Lock()
+		vs.rest[tenant] = r
+		vs.mu.Unlock()
+		return r, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made.(*rest), nil
+}
+
 // bars shows drifted and full counters first, and only what somebody holds.
 func bars(counters []desk.Counter, f Filter) ([]Resource, int) {
 	counters = slices.DeleteFunc(counters, func(c desk.Counter) bool {
-		return c.Count == 0 && c.Booked == 0 || f.Project != "" && c.Level == "project" && c.Project != f.Project ||
+		return c.Count == 0 && c.Booked == 0 || f.Resource != "" && c.Resource != f.Resource || f.Project != "" && c.Level == "project" && c.Project != f.Project ||
 			f.User != "" && c.Level == "user" && c.User != f.User
 	})
 	slices.SortStableFunc(counters, func(a, b desk.Counter) int {
