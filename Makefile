@@ -20,8 +20,10 @@ build:
 run: build
 	$(GO) run ./testservers/demo
 
-# Everything, with the race detector and every part from outside.
-test: build parts
+# Everything: all schedules, each fuzz target for a moment, and every test with the
+# race detector and every part from outside.
+test: build parts schedules
+	$(MAKE) --no-print-directory fuzz FUZZTIME=4s
 	./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
 
 # No part from outside: what to run while working.

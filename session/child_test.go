@@ -331,6 +331,21 @@ func TestASlowStartKeepsTheClientWaiting(t *testing.T) {
 	}
 }
 
+func TestARequestMeetsTheEndOfItsChild(t *testing.T) {
+	r := stdioRig(t, "plain")
+	id := r.open()
+	s := r.proxy.table.list()[0]
+	c := s.takeChild() // as a DELETE does before it waits for the program's end
+	defer r.proxy.closeChild(t.Context(), s.tenant, c)
+	for _, method := range []string{"GET", "POST"} {
+		body := ""
+		if method == "POST" {
+			body = call(1, "x")
+		}
+		r.do(method, id, body).want(t, 404, 404, "SESSION_UNKNOWN")
+	}
+}
+
 // handOn is a Forwarder to another Proxy of this process.
 type handOn struct{ to *Proxy }
 

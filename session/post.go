@@ -55,7 +55,7 @@ func (t *turn) message(s *live) {
 	x.watch()
 	defer x.unwatch()
 
-	if s.hasChild() {
+	if t.doc.Transport == "stdio" { // by the document: the child itself may be ending just now
 		t.relayChild(s, x, waits)
 		return
 	}

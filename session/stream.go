@@ -42,7 +42,7 @@ func (t *turn) listen(s *live) {
 	x.watch()
 	defer x.unwatch()
 
-	if s.hasChild() {
+	if t.doc.Transport == "stdio" {
 		t.listenToChild(s, x)
 		return
 	}

@@ -129,6 +129,11 @@ func Launch(t testing.TB, c Config) *Process {
 	}()
 	t.Cleanup(func() {
 		p.Kill()
+		for _, sign := range []string{"WARNING: DATA RACE", "\npanic: ", "goroutine 1 [running]", "a request failed inside the gateway"} {
+			if strings.Contains(p.Log(), sign) {
+				t.Errorf("the pod's log says %q", sign)
+			}
+		}
 		if t.Failed() {
 			t.Logf("log of the pod in %s:\n%s", p.Dir, p.Log())
 		}
