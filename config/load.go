@@ -39,13 +39,24 @@ func Load(path string, lookupEnv func(string) (string, bool)) (*Gateway, error) 
 // Parse is Load for a text that has been read; path says where it stands, and
 // what relative paths in it are relative to.
 func Parse(path string, text []byte, lookupEnv func(string) (string, bool)) (*Gateway, error) {
+	return parse(path, text, lookupEnv, false)
+}
+
+// ParsePart is Parse for a file of which only some sections are left, for who
+// looks at the store and serves nobody: it does not ask for what only serving
+// needs.
+func ParsePart(path string, text []byte, lookupEnv func(string) (string, bool)) (*Gateway, error) {
+	return parse(path, text, lookupEnv, true)
+}
+
+func parse(path string, text []byte, lookupEnv func(string) (string, bool), part bool) (*Gateway, error) {
 	dir := filepath.Dir(path)
 	doc := strictyaml.Parse(path, text, Variables(dir, lookupEnv))
 	g := &Gateway{Path: path}
 	strictyaml.Defaults(g)
 	if doc.Root != nil {
 		strictyaml.Decode(doc, g, strictyaml.Strict)
-		c := &checker{doc, g}
+		c := &checker{doc, g, part}
 		c.all()
 		c.surprises()
 	}

@@ -10,13 +10,19 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 )
 
-// leaseSections are the parts of gateway.yaml that the lease commands need.
-var leaseSections = []string{"store", "internal", "pod", "tls", "lease"}
+// leaseSections are the parts of gateway.yaml that the lease commands use, and
+// then those that are left when the documents, or also this pod's own address,
+// cannot be read here.
+var leaseSections = [][]string{
+	{"store", "internal", "tls", "lease", "pod", "documents"},
+	{"store", "internal", "tls", "lease", "pod"},
+	{"store", "internal", "tls", "lease"},
+}
 
 // loadForLease reads gateway.yaml for the lease commands. An operator's shell
 // seldom has the secrets of identity, session or tex in its environment, so
 // where the whole file is not in order here, the sections that the commands need
-// are read alone. Documents are then not known, and empty.
+// are read alone.
 func loadForLease(path string, lookupEnv func(string) (string, bool)) (*config.Gateway, error) {
 	g, err := config.Load(path, lookupEnv)
 	if err == nil {
@@ -26,15 +32,19 @@ func loadForLease(path string, lookupEnv func(string) (string, bool)) (*config.G
 	if readErr != nil || len(text) > config.MaxSize {
 		return nil, err
 	}
-	part, ok := onlySections(text, leaseSections)
-	if !ok {
-		return nil, err
+	for _, keep := range leaseSections {
+		part, ok := onlySections(text, keep)
+		if !ok {
+			return nil, err
+		}
+		if g, err = config.ParsePart(path, part, lookupEnv); err == nil {
+			if !slices.Contains(keep, "documents") {
+				g.Documents = config.Documents{}
+			}
+			return g, nil
+		}
 	}
-	if g, err = config.Parse(path, part, lookupEnv); err != nil {
-		return nil, err
-	}
-	g.Documents = config.Documents{}
-	return g, nil
+	return nil, err
 }
 
 // onlySections blanks the lines of all other top-level keys, so that complaints

@@ -575,8 +575,26 @@ func TestOnlyStoreAndInternalAreNeeded(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
 	write("store: {kind: embedded, path: here.db}\nsession:\n  keys: [\"${SESSION_KEY}\"]\ninternal:\n  listen: 127.0.0.1:9\ntex:\n- {name: a, preset: clsi, upstream: \"${TEX}\"}\nlease: {reconcileSafety: 5m}\n")
 	g, err := loadForLease(path, none)
-	if err != nil || g.Internal.Listen != "127.0.0.1:9" || g.Lease.ReconcileSafety != 5*time.Minute || filepath.Base(g.Store.Path) != "here.db" || g.Documents.Dir != "" {
+	if err != nil || g.Internal.Listen != "127.0.0.1:9" || g.Lease.ReconcileSafety != 5*time.Minute || filepath.Base(g.Store.Path) != "here.db" || filepath.Base(g.Documents.Dir) != "documents" {
 		t.Errorf("%v %+v", err, g)
+	}
+	// The files that are delivered, with an operator's environment.
+	shell := func(name string) (string, bool) {
+		v, ok := map[string]string{"MONGODB_URI": "mongodb://127.0.0.1:1/", "VANCE_INTERNAL_TOKEN": strings.Repeat("t", 32)}[name]
+		return v, ok
+	}
+	for _, delivered := range []string{"../../examples/team/gateway.yaml", "../../deploy/compose/gateway.yaml"} {
+		if g, err := loadForLease(delivered, shell); err != nil || g.Store.URI == "" || len(g.Internal.Tokens) == 0 {
+			t.Errorf("%s: %v", delivered, err)
+		}
+	}
+	write("listen: 0.0.0.0:8080\ninternal: {listen: \"0.0.0.0:8081\", tokens: [\"${VANCE_INTERNAL_TOKEN}\"]}\npod:\n  endpoint: \"${POD_IP}:8081\"\nstore: {kind: mongodb, uri: \"${MONGODB_URI}\"}\n" +
+		"documents: {mongodb: {uri: \"${DOCUMENTS_URI}\", database: d}}\nsession:\n  keys: [\"${SESSION_KEY}\"]\n")
+	if g, err := loadForLease(path, shell); err != nil || g.Embedded() || g.Documents != (config.Documents{}) {
+		t.Errorf("%v %+v", err, g)
+	}
+	if _, err := loadForLease(path, none); err == nil || !strings.Contains(err.Error(), "VANCE_INTERNAL_TOKEN") {
+		t.Errorf("nothing in the environment: %v", err)
 	}
 	for text, says := range map[string]string{
 		"session:\n  keys: [\"${SESSION_KEY}\"]\nstore:\n  kind: carrier-pigeon\n": "gateway.yaml:4",
