@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,11 +222,18 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "the first use of a counter is refused", killedBy: firstUseIsNotRefused, wrap: func(s lease.Store) lease.Store {
+		var mu sync.Mutex
 		missing := map[lease.CounterID]bool{}
 		return twist(func(x *twisted) {
 			x.increment = func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error) {
-				if cs, _ := s.Counters(ctx, []lease.CounterID{id}); len(cs) == 0 || missing[id] {
+				cs, _ := s.Counters(ctx, []lease.CounterID{id})
+				mu.Lock()
+				first := len(cs) == 0 || missing[id]
+				if first {
 					missing[id] = len(cs) == 0
+				}
+				mu.Unlock()
+				if first {
 					return "", 0, false, nil
 				}
 				return s.Increment(ctx, id, c)
@@ -318,14 +327,15 @@ var mutants = []mutant{
 	// Pods.
 	{name: "the own pod is judged by its registration", killedBy: ownPodAlive, faults: lease.Faults{ForgetsOwnPod: true}},
 	{name: "the registry is read before the holders", killedBy: newPodIsNotReaped, wrap: twist(func(x *twisted) {
-		var before []lease.Pod
+		var before atomic.Pointer[[]lease.Pod]
 		x.named = func(s lease.Store, ctx context.Context) ([]lease.PodID, error) {
-			before, _ = s.Pods(ctx)
+			ps, _ := s.Pods(ctx)
+			before.Store(&ps)
 			return s.HolderPods(ctx)
 		}
 		x.pods = func(s lease.Store, ctx context.Context) ([]lease.Pod, error) {
-			if before != nil {
-				return before, nil
+			if ps := before.Load(); ps != nil {
+				return *ps, nil
 			}
 			return s.Pods(ctx)
 		}

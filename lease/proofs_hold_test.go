@@ -198,6 +198,7 @@ var holdProofs = []proof{
 		_, _, _, _ = w.mem.Increment(context.Background(), id, 9) // a crash between increment and entry
 		w.used(l, 5*time.Minute)
 		w.check(w.counts()[id] == 1 && w.saw("reconcile corrected"), "it was not corrected")
+		time.Sleep(7 * time.Second) // not beside a sweep, which would mend it
 		w.release(l)
 		w.check(w.counts()[id] == 0, "the counter is %d", w.counts()[id])
 	}},

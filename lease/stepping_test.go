@@ -41,6 +41,7 @@ type scheduler struct {
 }
 
 type actor struct {
+	mu    sync.Mutex
 	name  string
 	hist  uint64                        // hash of what it has seen
 	asked map[lease.CounterID]uint64    // the part of it that asked for a slot in vain
@@ -143,6 +144,8 @@ func (s *scheduler) step(ctx context.Context, label string, apply func(a *actor)
 	}
 	if s.off {
 		s.mu.Unlock()
+		a.mu.Lock() // its goroutines run side by side now
+		defer a.mu.Unlock()
 		_, err := apply(a)
 		return err
 	}
