@@ -339,7 +339,7 @@ var acquireProofs = []proof{
 		// Slots come free through another pod, whose releases wake nobody here.
 		other := w.pod("b", quiet)
 		l := other.Attach(w.acquire(m, wants(d, "u0")).Ref())
-		order := make(chan int, 200)
+		order := make(chan int, 2000)
 		for i := range 5 {
 			go func() {
 				if l, err := m.Acquire(context.Background(), wants(d, "u")); err == nil {
@@ -354,14 +354,14 @@ var acquireProofs = []proof{
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for range 100 {
+			for range 700 {
 				go func() {
 					if l, err := m.Acquire(context.Background(), wants(d, "late")); err == nil {
 						order <- 99
 						_ = l.Release(context.Background())
 					}
 				}()
-				time.Sleep(7 * time.Millisecond)
+				time.Sleep(time.Millisecond)
 			}
 		}()
 		time.Sleep(100 * time.Millisecond)
