@@ -286,6 +286,9 @@ func (a *API) tenantAdmin(r *http.Request) (call, error) {
 		return call{}, ErrForbidden // as for any tenant that is not the caller's
 	}
 	by, err := a.opt.Authority.TenantAdmin(r, tenant)
+	if errors.Is(err, ErrNoCredential) {
+		err = errNoKey
+	}
 	return call{by: desk.ByTenantAdmin(by), scope: desk.Scope{Tenant: tenant}}, err
 }
 
@@ -374,7 +377,7 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		broken  *desk.DefinitionError
 	)
 	switch {
-	case errors.Is(err, ErrNoCredential), errors.Is(err, ErrWrongCredential):
+	case errors.Is(err, ErrNoCredential), errors.Is(err, errNoKey), errors.Is(err, ErrWrongCredential):
 		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="mcp-lease-gateway admin"`)
 		write(w, http.StatusUnauthorized, failure(CodeUnauthenticated, err.Error()))

@@ -606,3 +606,13 @@ func TestTheServedDocumentDescribesEveryRoute(t *testing.T) {
 		t.Error("the two faces serve different documents")
 	}
 }
+
+func TestATenantIsNotAskedForTheInternalToken(t *testing.T) {
+	b := newBench(t)
+	if status, body := b.ask("GET", "/brain/acme/admin/leases"); status != 401 || strings.Contains(body, "Internal") || strings.Contains(body, "internal") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := b.ask("GET", admin.InternalPath+"holders"); status != 401 || !strings.Contains(body, admin.TokenHeader) {
+		t.Errorf("%d %s", status, body)
+	}
+}

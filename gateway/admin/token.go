@@ -14,6 +14,9 @@ const TokenHeader = "X-Vance-Internal-Token" //nolint:gosec // a header's name
 var (
 	// ErrNoCredential means that the request has none: 401.
 	ErrNoCredential = errors.New("no credential: send the internal token in X-Vance-Internal-Token, or a key in Authorization: Bearer")
+	// errNoKey is ErrNoCredential where a tenant's admin asks: the internal token
+	// is not taken there and must not be sent.
+	errNoKey = errors.New("no credential: send a tenant admin's key in Authorization: Bearer or X-API-Key")
 	// ErrWrongCredential means that the credential is nobody's: 401.
 	ErrWrongCredential = errors.New("the credential is not one of this gateway's")
 	// ErrNotConfigured means that no secret is configured, so that everyone is

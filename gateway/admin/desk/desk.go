@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,14 @@ func (e *DefinitionError) Unwrap() error { return e.Err }
 
 // UnavailableError says that the store or the documents could not be reached,
 // so nothing is known.
-type UnavailableError struct{ Err error }
+type UnavailableError struct {
+	What string // that cannot be reached; empty means the lease store
+	Err  error
+}
 
-func (e *UnavailableError) Error() string { return "cannot be reached: " + e.Err.Error() }
+func (e *UnavailableError) Error() string {
+	return cmp.Or(e.What, "the lease store") + " cannot be reached: " + e.Err.Error()
+}
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // Scope is whose leases a caller sees and acts on.
@@ -234,7 +240,7 @@ func (d *Desk) Definition(ctx context.Context, tenant, project, name string) (De
 		}
 	}
 	if d.Definitions == nil {
-		return Definition{}, &UnavailableError{Err: errors.New("no documents are configured here")}
+		return Definition{}, &UnavailableError{What: "a definition", Err: errors.New("no documents are configured here")}
 	}
 	m, err := d.Definitions.Fresh(ctx, tenant, project, name)
 	if err != nil {
@@ -245,7 +251,7 @@ func (d *Desk) Definition(ctx context.Context, tenant, project, name string) (De
 		case errors.As(err, &wrong) && !wrong.Transient:
 			return Definition{}, &DefinitionError{Err: err}
 		}
-		return Definition{}, &UnavailableError{Err: err}
+		return Definition{}, &UnavailableError{What: "the definition", Err: err}
 	}
 	return definitionView(m), nil
 }
