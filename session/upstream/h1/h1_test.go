@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -452,7 +451,7 @@ func FuzzRequest(f *testing.F) {
 		if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 			t.Fatalf("more than one request: %q", out.Bytes())
 		}
-		if h := got.Header.Get(http.CanonicalHeaderKey(name)); h != value {
+		if h := got.Header.Get(name); h != value {
 			t.Fatalf("the header says %q, not %q", h, value)
 		}
 	})
@@ -533,6 +532,6 @@ func BenchmarkPost(b *testing.B) {
 	b.Run("h1", func(b *testing.B) { run(b, tr) })
 	b.Run("net/http", func(b *testing.B) { run(b, tr.next) })
 	if n := s.conns.Load(); n > 4 {
-		b.Error(fmt.Sprintf("%d connections", n))
+		b.Errorf("%d connections", n)
 	}
 }
