@@ -154,7 +154,8 @@ type Session struct {
 type Limits struct {
 	// Longest request body.
 	RequestBody int64 `yaml:"requestBody" form:"size" default:"32MiB" min:"1024"`
-	// Streams, calls and child processes of this pod at once.
+	// Streams, calls and child processes of this pod at once. One user has a third of
+	// them at most and one tenant less than a half, so that others find room.
 	PerPod int `yaml:"perPod" default:"10000" min:"1"`
 	// Sessions that one principal may hold.
 	PerPrincipal int `yaml:"perPrincipal" default:"1000" min:"1"`

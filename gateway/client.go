@@ -7,6 +7,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 )
 
 // serveClient is the way of a client's request, from top to bottom: where it
@@ -41,14 +42,15 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 		refuseMethod(w, rt.kind)
 		return
 	}
-	if !s.busy.take(s.room(rt.kind)) {
-		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
-			message: "the gateway serves as many requests as limits.perPod allows; try again in a few seconds"})
+	patient(w, r, bodySilence)
+	if rt.kind == kindMCP || rt.kind == kindTex {
+		s.serveCaller(w, r, rt)
+		return
+	}
+	if !s.enter(w, rt.kind) {
 		return
 	}
 	defer s.busy.give()
-	patient(w, r, bodySilence)
-
 	switch rt.kind {
 	case kindMetadata:
 		s.metadata(w, rt)
@@ -56,15 +58,47 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 		s.hand(s.opt.Tenant, w, r, rt)
 	case kindInsights:
 		s.hand(s.opt.Page, w, r, rt)
-	case kindMCP:
-		if c, ok := s.admit(w, r, rt); ok {
-			s.opt.MCP.Serve(w, r, c, rt.name)
-		}
-	case kindTex:
-		if c, ok := s.admit(w, r, rt); ok {
-			s.opt.Tex.Serve(w, r, c, rt.name, rt.rest)
-		}
 	}
+}
+
+// enter takes a slot for a request of which no caller is known.
+func (s *Server) enter(w *exchange, k kind) bool {
+	if s.busy.take(s.opt.Live.Limits().PerPod) {
+		return true
+	}
+	refuse(w, k, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
+		message: "the gateway serves as many requests as limits.perPod allows; try again in a few seconds"})
+	return false
+}
+
+// serveCaller serves a request that belongs to a caller: once that is known, it
+// counts for them, so that slow bodies of one keep nobody else out.
+func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
+	c, ok := s.admitted(w, r, rt)
+	if !ok {
+		return
+	}
+	who := share.OfCaller(c)
+	if !s.held.Take(who, 1) {
+		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
+			message: "your share of the requests that limits.perPod allows is in use; try again in a few seconds"})
+		return
+	}
+	defer s.held.Give(who, 1)
+	if rt.kind == kindMCP {
+		s.opt.MCP.Serve(w, r, c, rt.name)
+		return
+	}
+	s.opt.Tex.Serve(w, r, c, rt.name, rt.rest)
+}
+
+// admitted is admit within a slot.
+func (s *Server) admitted(w *exchange, r *http.Request, rt route) (principal.Caller, bool) {
+	if !s.enter(w, rt.kind) {
+		return principal.Caller{}, false
+	}
+	defer s.busy.give()
+	return s.admit(w, r, rt)
 }
 
 func (s *Server) hand(h http.Handler, w http.ResponseWriter, r *http.Request, rt route) {
@@ -111,14 +145,8 @@ func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
 	refuse(w, rt.kind, refusal{status: e.Status, code: code, message: e.Why})
 }
 
-// room is how many requests there may be at once for one more of a kind to be
-// taken. An MCP request is counted by its session as well, which refuses in the
-// form that MCP clients understand; here is only the bound on those that are
-// still being read.
-func (s *Server) room(k kind) int {
-	limit := s.opt.Live.Limits().PerPod
-	if k == kindMCP {
-		return 2 * limit
-	}
-	return limit
-}
+// room is how many requests of callers there may be at once. Those to MCP servers
+// and to TeX services are counted where they are served as well, each under
+// limits.perPod, and refused there in the form that their clients understand; here
+// is the bound on those that are still being read or refused.
+func (s *Server) room() int64 { return 2 * int64(s.opt.Live.Limits().PerPod) }

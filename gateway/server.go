@@ -15,6 +15,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 )
 
@@ -61,6 +62,7 @@ type Server struct {
 	opt      Options
 	loopback bool // the client listener is bound to loopback
 	busy     slots
+	held     *share.Pool // requests of callers
 	stopping atomic.Bool
 	client   *http.Server
 	internal *http.Server
@@ -72,6 +74,7 @@ type Server struct {
 // anything else has started. Serve answers on them.
 func Listen(ctx context.Context, opt Options) (*Server, error) {
 	s := &Server{opt: opt}
+	s.held = share.New(s.room)
 	var lc net.ListenConfig
 	var err error
 	if s.listener, err = lc.Listen(ctx, "tcp", opt.Config.Listen); err != nil {

@@ -325,9 +325,9 @@ func TestHostAndOrigin(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	c := gatewayConfig()
-	c.Limits.PerPod = 2
+	c.Limits.PerPod = 3
 	p := serve(t, c, nil)
-	t.Run("more requests at once than limits.perPod are refused with a sentence", func(t *testing.T) {
+	t.Run("more requests of one caller than its share of limits.perPod are refused with a sentence, and those of others are served", func(t *testing.T) {
 		release := make(chan struct{})
 		p.backend.mu.Lock()
 		p.backend.hold = release
@@ -338,6 +338,12 @@ func TestLimits(t *testing.T) {
 			<-p.backend.reached
 		}
 		got := send(t, "POST", p.url+"/tex/dev/p/tex2pdf", "")
+		wg.Go(func() {
+			if got := send(t, "GET", p.url+"/mcp/acme/p/browser", "", "X-API-Key: brain-secret"); got.status != 200 {
+				t.Errorf("a request of another tenant: %d %s", got.status, got.body)
+			}
+		})
+		<-p.backend.reached
 		close(release)
 		wg.Wait()
 		if got.status != 503 || got.header.Get("Retry-After") == "" || !strings.Contains(got.message(), "limits.perPod") {

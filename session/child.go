@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -48,6 +49,7 @@ type child struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // the reader has returned
 	once   sync.Once     // closing
+	who    share.Who     // has its place among what runs in the pod
 
 	mu       sync.Mutex
 	waiting  map[string]*mailbox // by id of the request
@@ -257,7 +259,7 @@ func (p *Proxy) closeChild(ctx context.Context, tenant string, c *child) {
 		p.opt.Observer.Closed(outcome)
 		c.cancel()
 		p.table.dropChild(tenant)
-		p.traffic.exit(false)
+		p.traffic.exit(c.who, false)
 	})
 	<-c.ended
 }

@@ -176,13 +176,12 @@ func (t *turn) listenToChild(s *live, x *exchange) {
 // startChild starts the program of a stdio server and its reader.
 func (t *turn) startChild(ctx context.Context) (*child, *refusal) {
 	p := t.p
-	limits := p.opt.Limits()
-	if !p.table.addChild(t.c.Tenant, limits.StdioPerTenant) {
-		return nil, limitReached("limits.stdioPerTenant", limits.StdioPerTenant)
+	if most := p.opt.Limits().StdioPerTenant; !p.table.addChild(t.c.Tenant, most) {
+		return nil, limitReached("limits.stdioPerTenant", most)
 	}
-	if !p.traffic.enter(limits.PerPod, false) {
+	if !p.traffic.enter(t.who, false) {
 		p.table.dropChild(t.c.Tenant)
-		return nil, limitReached("limits.perPod", limits.PerPod)
+		return nil, p.shareTaken()
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.doc.InitTimeout)
 	defer cancel()
@@ -193,14 +192,16 @@ func (t *turn) startChild(ctx context.Context) (*child, *refusal) {
 	}
 	if err != nil {
 		p.table.dropChild(t.c.Tenant)
-		p.traffic.exit(false)
+		p.traffic.exit(t.who, false)
 		p.opt.Log.WarnContext(ctx, "a stdio server could not be started", "server", t.server, "error", err)
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, t.slowInit()
 		}
 		return nil, upstreamDown(t.server, "its program could not be started; the gateway's log says why")
 	}
-	return newChild(proc), nil
+	c := newChild(proc)
+	c.who = t.who
+	return c, nil
 }
 
 // serveChild reads the child until it ends, and then ends its session.

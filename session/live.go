@@ -49,6 +49,7 @@ type live struct {
 	init     []byte           // onLost reopen: the client's initialize
 	forward  uint64           // fingerprint of the kept credential of auth forward
 	first    *exchange        // those under way
+	streams  int              // GET streams among them
 	ending   chan struct{}    // closed when the upstream end of a lost session has been tried
 	counted  *Proxy           // where the session counts, while it is alive
 	child    *child           // stdio, where it runs here
@@ -88,6 +89,27 @@ func (s *live) exit(x *exchange, now int64) {
 		x.next.prev = x.prev
 	}
 	x.next, x.prev = nil, nil
+}
+
+// maxStreams is how many GET streams a session may have here at once. A client
+// needs one; the rest is for those whose connections broke unseen.
+const maxStreams = 4
+
+// listen counts a GET stream in where there may be one more.
+func (s *live) listen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams >= maxStreams {
+		return false
+	}
+	s.streams++
+	return true
+}
+
+func (s *live) unlisten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams--
 }
 
 // idle reports whether nothing is under way.

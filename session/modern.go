@@ -50,12 +50,11 @@ func (t *turn) serveModern(version string) {
 		t.refuse(unsupportedRevision(version))
 		return
 	}
-	limit := p.opt.Limits().PerPod
-	if !p.traffic.enter(limit, true) {
-		t.refuse(limitReached("limits.perPod", limit))
+	if !p.traffic.enter(t.who, true) {
+		t.refuse(p.shareTaken())
 		return
 	}
-	defer p.traffic.exit(true)
+	defer p.traffic.exit(t.who, true)
 	x := &exchange{p: p, w: t.w, call: true, silence: t.doc.Timeout}
 	// In this revision a client cancels by closing its stream.
 	x.ctx, x.cancel = context.WithCancelCause(t.r.Context())

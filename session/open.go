@@ -28,14 +28,13 @@ func (t *turn) open() {
 		t.refuse(stopping())
 		return
 	}
-	limits := p.opt.Limits()
-	if !p.traffic.enter(limits.PerPod, true) {
-		t.refuse(limitReached("limits.perPod", limits.PerPod))
+	if !p.traffic.enter(t.who, true) {
+		t.refuse(p.shareTaken())
 		return
 	}
-	defer p.traffic.exit(true)
-	if !p.table.book(t.owner, limits.PerPrincipal) {
-		t.refuse(limitReached("limits.perPrincipal", limits.PerPrincipal))
+	defer p.traffic.exit(t.who, true)
+	if most := p.opt.Limits().PerPrincipal; !p.table.book(t.owner, most) {
+		t.refuse(limitReached("limits.perPrincipal", most))
 		return
 	}
 	// The place is kept until the session counts by itself, or is not opened.

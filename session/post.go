@@ -21,12 +21,11 @@ func (t *turn) message(s *live) {
 		waits = waits || m.Request()
 		uses = uses || m.Method == "tools/call" && m.Request()
 	}
-	limit := p.opt.Limits().PerPod
-	if !p.traffic.enter(limit, true) {
-		t.refuse(limitReached("limits.perPod", limit))
+	if !p.traffic.enter(t.who, true) {
+		t.refuse(p.shareTaken())
 		return
 	}
-	defer p.traffic.exit(true)
+	defer p.traffic.exit(t.who, true)
 
 	x := &exchange{p: p, s: s, w: t.w, uses: uses, call: true, silence: t.doc.Timeout}
 	// A client that leaves its POST has not cancelled: only what ends the

@@ -677,6 +677,45 @@ func TestLimits(t *testing.T) {
 		r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
 		r.do("GET", id, "").want(t, 429, 429, "LIMIT_REACHED")
 	})
+	t.Run("one caller does not take all of perPod", func(t *testing.T) {
+		r := newRig(t)
+		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 12, PerPrincipal: 10})
+		listen := func(id string) int {
+			return r.begin("GET", id, "").resp.StatusCode
+		}
+		id, other := r.open(), r.open()
+		<-r.proxy.traffic.wait()
+		for range 3 {
+			if status := listen(id); status != 200 {
+				t.Fatalf("a stream within the share answered %d", status)
+			}
+		}
+		if status := listen(other); status != 200 {
+			t.Fatalf("a stream within the share answered %d", status)
+		}
+		if e := r.do("GET", other, "").want(t, 429, 429, "LIMIT_REACHED"); !strings.Contains(e.Error.Message, "your share") {
+			t.Errorf("%q", e.Error.Message)
+		}
+		r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
+		for _, who := range []principal.Principal{
+			{Tenant: "acme", Project: "thesis", User: "u43", Issuer: "key:writer"}, {Tenant: "beta", Project: "thesis", User: "u42", Issuer: "key:writer"},
+		} {
+			r.caller.Store(&principal.Caller{Principal: who})
+			r.open()
+			<-r.proxy.traffic.wait()
+		}
+	})
+	t.Run("a session has four GET streams at most", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		for range maxStreams {
+			if s := r.begin("GET", id, ""); s.resp.StatusCode != 200 {
+				t.Fatalf("a stream answered %d", s.resp.StatusCode)
+			}
+		}
+		r.do("GET", id, "").want(t, 429, 429, "LIMIT_REACHED")
+		r.do("POST", id, call(1, "x")).want(t, 200, 0, "")
+	})
 }
 
 func TestADocumentThatLeadsElsewhereEndsTheSession(t *testing.T) {

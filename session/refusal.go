@@ -157,6 +157,20 @@ func limitReached(limit string, max int) *refusal {
 		data:    data{Code: codeLimit, Limit: limit, RetryAfterMs: ptr(int64(5000))}}
 }
 
+// shareTaken is LIMIT_REACHED for a caller that has its share of limits.perPod.
+func (p *Proxy) shareTaken() *refusal {
+	f := limitReached("limits.perPod", p.opt.Limits().PerPod)
+	f.message = fmt.Sprintf("%s: your share of the gateway's limit limits.perPod of %d is in use; end streams and calls that you need no more, or try again in about 5 s",
+		codeLimit, p.opt.Limits().PerPod)
+	return f
+}
+
+func tooManyStreams() *refusal {
+	return &refusal{status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: 5 * time.Second,
+		message: fmt.Sprintf("%s: this session has %d GET streams open already; a client needs one", codeLimit, maxStreams),
+		data:    data{Code: codeLimit, RetryAfterMs: ptr(int64(5000))}}
+}
+
 func stopping() *refusal {
 	return &refusal{status: http.StatusOK, code: 503, retryAfter: 2 * time.Second,
 		message: codeDraining + ": this gateway process is stopping and takes no new session; try again in about 2 s",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -21,6 +22,7 @@ type turn struct {
 	r         *http.Request
 	c         principal.Caller
 	owner     owner
+	who       share.Who // has the share of limits.perPod
 	server    string
 	doc       *server.Document
 	forwarded bool
@@ -31,7 +33,7 @@ type turn struct {
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller, name string, forwarded bool) {
 	start := time.Now()
-	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), server: name, forwarded: forwarded}
+	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), who: share.OfCaller(c), server: name, forwarded: forwarded}
 	label, method := "other", "other"
 	defer func() { p.opt.Observer.Served(label, method, time.Since(start)) }()
 

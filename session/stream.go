@@ -14,12 +14,16 @@ import (
 // TTL/3, so that a revocation is felt on every pod.
 func (t *turn) listen(s *live) {
 	p := t.p
-	limit := p.opt.Limits().PerPod
-	if !p.traffic.enter(limit, false) {
-		t.refuse(limitReached("limits.perPod", limit))
+	if !p.traffic.enter(t.who, false) {
+		t.refuse(p.shareTaken())
 		return
 	}
-	defer p.traffic.exit(false)
+	defer p.traffic.exit(t.who, false)
+	if !s.listen() {
+		t.refuse(tooManyStreams())
+		return
+	}
+	defer s.unlisten()
 
 	x := &exchange{p: p, s: s, w: t.w}
 	// A stream that only listens ends with its client.

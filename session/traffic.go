@@ -1,39 +1,53 @@
 package session
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
+)
 
 // traffic counts what is under way in the pod: streams, calls and child
-// processes (limits.perPod), and of these the requests that Drain waits for.
+// processes, each for who has it (limits.perPod), and of these the requests that
+// Drain waits for.
 type traffic struct {
+	places *share.Pool
+
 	mu    sync.Mutex
-	all   int
 	calls int
 	quiet chan struct{} // closed when calls has come to zero; nil while nobody waits
 }
 
-// enter takes a place under max.
-func (t *traffic) enter(max int, call bool) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.all >= max {
-		return false
-	}
-	t.all++
+// enter takes a place where there is one for who.
+func (t *traffic) enter(who share.Who, call bool) bool {
 	if call {
+		// Before the place: Drain must not miss a request that is about to have one.
+		t.mu.Lock()
 		t.calls++
+		t.mu.Unlock()
 	}
-	return true
+	if t.places.Take(who, 1) {
+		return true
+	}
+	if call {
+		t.over()
+	}
+	return false
 }
 
-func (t *traffic) exit(call bool) {
+func (t *traffic) exit(who share.Who, call bool) {
+	t.places.Give(who, 1)
+	if call {
+		t.over()
+	}
+}
+
+// over counts a call out.
+func (t *traffic) over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all--
-	if call {
-		if t.calls--; t.calls == 0 && t.quiet != nil {
-			close(t.quiet)
-			t.quiet = nil
-		}
+	if t.calls--; t.calls == 0 && t.quiet != nil {
+		close(t.quiet)
+		t.quiet = nil
 	}
 }
 

@@ -75,6 +75,12 @@ type pod struct {
 
 type podOption func(*Options, *pod)
 
+// spooled is how many bytes of uploads a pod holds.
+func spooled(p *pod) int64 {
+	n, _ := p.spool.Taken()
+	return n
+}
+
 func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService, opts ...podOption) *pod {
 	t.Helper()
 	p := &pod{settings: &settings{lease: map[string]string{"": "tex"}}, def: texDefinition(), log: &bytes.Buffer{}}
@@ -106,10 +112,11 @@ func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService
 		if n := p.runs.size(); n != 0 {
 			t.Errorf("%d leases are still registered as in use", n)
 		}
-		if used := p.spool.taken(); used != 0 {
+		if used := spooled(p); used != 0 {
 			t.Errorf("%d bytes of the spool are still taken", used)
 		}
-		if n, m := len(p.spool.by), len(p.open.by); n+m != 0 {
+		_, n := p.spool.Taken()
+		if _, m := p.open.Taken(); n+m != 0 {
 			t.Errorf("%d callers still have room in the spool, %d requests under way", n, m)
 		}
 	})

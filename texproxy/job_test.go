@@ -269,8 +269,8 @@ func TestTheSpoolIsBounded(t *testing.T) {
 			t.Errorf("%s: an upload that never fits limits.spool answered %d %s", name, r.status, r.body)
 		}
 	}
-	if store.callCount() != 0 || p.spool.taken() != 0 {
-		t.Errorf("store calls %d, spooled bytes %d; want none", store.callCount(), p.spool.taken())
+	if store.callCount() != 0 || spooled(p) != 0 {
+		t.Errorf("store calls %d, spooled bytes %d; want none", store.callCount(), spooled(p))
 	}
 	mustSubmit(t, p.url)
 }
@@ -287,7 +287,7 @@ func TestASlowUploadHoldsNoSlot(t *testing.T) {
 		done <- do(t, r)
 	}()
 	pw.Write(body[:150<<10])
-	eventually(t, "the upload has reached the disk", func() bool { return p.spool.taken() > 0 })
+	eventually(t, "the upload has reached the disk", func() bool { return spooled(p) > 0 })
 	if store.callCount() != 0 || len(up.seen()) != 0 {
 		t.Errorf("half an upload made %d store calls and %d requests; want none", store.callCount(), len(up.seen()))
 	}
@@ -340,9 +340,9 @@ func TestAClientThatLeavesDuringItsUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat("x", 100000))
-	eventually(t, "the upload has begun", func() bool { return p.spool.taken() > 0 })
+	eventually(t, "the upload has begun", func() bool { return spooled(p) > 0 })
 	conn.Close()
-	eventually(t, "its room is free again", func() bool { return p.spool.taken() == 0 })
+	eventually(t, "its room is free again", func() bool { return spooled(p) == 0 })
 	if store.callCount() != 0 || len(up.seen()) != 0 {
 		t.Errorf("it made %d store calls and %d requests; want none", store.callCount(), len(up.seen()))
 	}
@@ -771,7 +771,7 @@ func TestAnAnnouncedUploadTakesNoRoom(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(conn, "POST /tex/acme/thesis/@u1/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\nx")
 	}
-	eventually(t, "they are under way", func() bool { return p.spool.taken() >= 4 })
+	eventually(t, "they are under way", func() bool { return spooled(p) >= 4 })
 	mustSubmit(t, p.url)
 }
 
@@ -783,12 +783,12 @@ func hold(t *testing.T, p *pod, who string, n int) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	before := p.spool.taken()
+	before := spooled(p)
 	fmt.Fprintf(conn, "POST /tex/%s/tex2pdf/tex2pdf HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", who, n)
 	if _, err := conn.Write(make([]byte, n)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the upload of "+who+" has come", func() bool { return p.spool.taken() >= before+int64(n) })
+	eventually(t, "the upload of "+who+" has come", func() bool { return spooled(p) >= before+int64(n) })
 	return conn
 }
 
@@ -830,7 +830,7 @@ func TestARefusedUploadHasNoRoomWhileItIsReadOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Its client goes on sending for as long as it likes.
-	eventually(t, "its room is free", func() bool { return p.spool.taken() == 0 })
+	eventually(t, "its room is free", func() bool { return spooled(p) == 0 })
 }
 
 func TestAnUploadThatCannotBeStoredIsReadOnToo(t *testing.T) {

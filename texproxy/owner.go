@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -29,6 +30,8 @@ const (
 
 // owner is who a job belongs to.
 type owner struct{ tenant, project, user string }
+
+func (o owner) sharer() share.Who { return share.Of(o.tenant, o.project, o.user) }
 
 func ownerOf(c principal.Caller) owner { return owner{c.Tenant, c.Project, c.User} }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
@@ -74,7 +75,7 @@ type Proxy struct {
 	services  map[string]*service
 	transport *http.Transport
 	spool     *spool
-	open      *shares // requests under way
+	open      *share.Pool // requests under way
 	owners    *owners
 	jobs      *jobs
 	runs      *runs
@@ -102,7 +103,7 @@ func newProxy(opt Options, e engine) (*Proxy, error) {
 	p := &Proxy{
 		opt: opt, engine: e, services: map[string]*service{}, transport: newTransport(),
 		owners: newOwners(), jobs: newJobs(), runs: newRuns(),
-		open: newShares(func() int64 { return int64(opt.Limits().PerPod) }),
+		open: share.New(func() int64 { return int64(opt.Limits().PerPod) }),
 	}
 	for _, c := range opt.Services {
 		s, err := newService(c)
@@ -128,12 +129,13 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 	p.enter()
 	defer p.leave()
 	// A request may last as long as its client likes to send.
-	if !p.open.reserve(ownerOf(c), 1) {
+	who := share.OfCaller(c)
+	if !p.open.Take(who, 1) {
 		w.Header().Set("Retry-After", "5")
 		writeError(w, http.StatusServiceUnavailable, "you have as many requests under way at the gateway as one caller may (a share of limits.perPod); try again in a moment", nil)
 		return
 	}
-	defer p.open.release(ownerOf(c), 1)
+	defer p.open.Give(who, 1)
 	s := p.services[service]
 	if s == nil {
 		drainBody(w, r)
@@ -197,7 +199,7 @@ func (q *request) call(body *upload, inspect bool) call {
 func (q *request) take() (*upload, bool) {
 	u, err := q.spool.take(q.w, q.r, q.owner, q.s.MaxUpload)
 	if err != nil {
-		if uploadFailed(q.w, err, q.s.MaxUpload, q.spool.limit()/sharers) {
+		if uploadFailed(q.w, err, q.s.MaxUpload, q.spool.mostOfOne()) {
 			q.log().Error("an upload could not be stored", "err", err)
 		}
 		return nil, false

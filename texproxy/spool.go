@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/share"
 )
 
 // An upload is taken whole before a slot is asked for, so that a slow client
@@ -38,9 +40,12 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }
 // spool bounds the bytes of all uploads that this pod holds, and how many of
 // them one caller has.
 type spool struct {
-	*shares
+	*share.Pool
 	dir string
 }
+
+// mostOfOne is the largest upload that one caller has room for.
+func (s *spool) mostOfOne() int64 { return s.Limit() / share.Parts }
 
 // newSpool makes the directory and deletes what an earlier process left in it.
 func newSpool(dir string, limit func() int64) (*spool, error) {
@@ -59,7 +64,7 @@ func newSpool(dir string, limit func() int64) (*spool, error) {
 			return nil, fmt.Errorf("texproxy: spool directory: %w", err)
 		}
 	}
-	return &spool{newShares(limit), dir}, nil
+	return &spool{share.New(limit), dir}, nil
 }
 
 // upload is a request body that has arrived whole.
@@ -92,7 +97,7 @@ func (u *upload) close() {
 		u.file = nil
 	}
 	u.bytes = nil
-	u.spool.release(u.owner, u.held)
+	u.spool.Give(u.owner.sharer(), u.held)
 	u.held = 0
 }
 
@@ -107,7 +112,7 @@ func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64
 	body := newPacedBody(w, r)
 	defer body.done()
 	err := u.mayBe(r.ContentLength, most)
-	if err == nil && r.ContentLength > 0 && !s.fits(o, r.ContentLength) {
+	if err == nil && r.ContentLength > 0 && !s.Fits(o.sharer(), r.ContentLength) {
 		err = errSpoolFull
 	}
 	if err != nil && expectsContinue(r) {
@@ -131,7 +136,7 @@ func (u *upload) mayBe(n, most int64) error {
 	switch {
 	case n > most:
 		return errTooLarge
-	case n > u.spool.limit()/sharers:
+	case n > u.spool.mostOfOne():
 		return errTooMuch
 	}
 	return nil
@@ -148,7 +153,7 @@ func (u *upload) fill(body io.Reader, most int64) error {
 			if err := u.mayBe(u.size+int64(n), most); err != nil {
 				return err
 			}
-			if !u.spool.reserve(u.owner, int64(n)) {
+			if !u.spool.Take(u.owner.sharer(), int64(n)) {
 				return errSpoolFull
 			}
 			u.held += int64(n)

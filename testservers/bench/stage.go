@@ -138,7 +138,7 @@ internal: {listen: %s, tokens: [bench-token-of-this-run]}
 pod: {endpoint: %s}
 store: {kind: embedded, path: leases.db}
 documents: {dir: documents}
-limits: {perPod: 50000, perPrincipal: 50000}
+limits: {perPod: 150000, perPrincipal: 50000}
 identity:
   anonymous: {tenant: dev, projects: ["*"], user: dev}
 `
