@@ -264,3 +264,29 @@ func TestAnonymous(t *testing.T) {
 		})
 	}
 }
+
+func TestTracesOfProxies(t *testing.T) {
+	for _, name := range []string{
+		"Forwarded", "X-Forwarded", "Forwarded-For", "X-Forwarded-For", "X-Forwarded-Host", "X-Original-Forwarded-For", "X-Vercel-Forwarded-For",
+		"Via", "X-Via-Ip", "X-Real-IP", "X-Client-IP", "X-Cluster-Client-IP", "X-ProxyUser-Ip", "X-Proxy-User", "True-Client-IP", "Fastly-Client-Ip",
+		"CF-Connecting-IP", "CF-Connecting-IPv6", "Cf-Ray", "Cdn-Loop", "Fly-Client-Ip", "X-Azure-ClientIP", "X-Azure-SocketIP", "X-Envoy-External-Address",
+		"X-Remote-Addr", "X-Originating-IP", "Wl-Proxy-Client-Ip", "X-Appengine-User-Ip", "X-Original-Host", "X-Amzn-Trace-Id", "Client-IP",
+	} {
+		if !identity.Forwarded(set(http.Header{}, name)) {
+			t.Errorf("%s is no trace of a proxy", name)
+		}
+	}
+	for _, name := range []string{
+		"Accept", "Accept-Encoding", "Authorization", "Content-Type", "Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Param-Region", "Last-Event-Id",
+		"Origin", "User-Agent", "Sec-Fetch-Mode", "Traceparent", "X-Vance-User", "X-Api-Key", "X-Gzip", "X-Requested-With", "X-Stainless-Lang", "Cache-Control",
+	} {
+		if identity.Forwarded(set(http.Header{}, name)) {
+			t.Errorf("%s counts as a trace of a proxy", name)
+		}
+	}
+}
+
+func set(h http.Header, name string) http.Header {
+	h.Set(name, "127.0.0.1")
+	return h
+}
