@@ -78,7 +78,7 @@ func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 	if !ok {
 		return
 	}
-	who := share.OfCaller(c)
+	who := share.Of(c.Tenant, c.Project, c.User)
 	if !s.held.Take(who, 1) {
 		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
 			message: "your share of the requests that limits.perPod allows is in use; try again in a few seconds"})

@@ -33,7 +33,7 @@ type turn struct {
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller, name string, forwarded bool) {
 	start := time.Now()
-	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), who: share.OfCaller(c), server: name, forwarded: forwarded}
+	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), who: share.Of(c.Tenant, c.Project, c.User), server: name, forwarded: forwarded}
 	label, method := "other", "other"
 	defer func() { p.opt.Observer.Served(label, method, time.Since(start)) }()
 

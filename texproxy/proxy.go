@@ -129,7 +129,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 	p.enter()
 	defer p.leave()
 	// A request may last as long as its client likes to send.
-	who := share.OfCaller(c)
+	who := share.Of(c.Tenant, c.Project, c.User)
 	if !p.open.Take(who, 1) {
 		w.Header().Set("Retry-After", "5")
 		writeError(w, http.StatusServiceUnavailable, "you have as many requests under way at the gateway as one caller may (a share of limits.perPod); try again in a moment", nil)

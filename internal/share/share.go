@@ -2,11 +2,7 @@
 // nobody takes all of it. It knows neither what is shared nor HTTP.
 package share
 
-import (
-	"sync"
-
-	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-)
+import "sync"
 
 // Who is one that has a share: a tenant's user, or its project where no user is
 // known.
@@ -19,9 +15,6 @@ func Of(tenant, project, user string) Who {
 	}
 	return Who{tenant, project, user}
 }
-
-// OfCaller returns who a caller counts for.
-func OfCaller(c principal.Caller) Who { return Of(c.Tenant, c.Project, c.User) }
 
 // Parts is in how many sums a unit counts: that of all, that of its tenant and
 // that of its user. The three together stay within the limit, so a user alone
