@@ -100,7 +100,7 @@ func Launch(t testing.TB, c Config) *Process {
 	if c.Dir == "" {
 		c.Dir = t.TempDir()
 	}
-	listen, internal := freeAddr(t), freeAddr(t)
+	listen, internal := freeAddrs(t)
 	write(t, filepath.Join(c.Dir, "gateway.yaml"), c.yaml(listen, internal))
 	for path, text := range c.Documents {
 		write(t, filepath.Join(c.Dir, "documents", path), text)
@@ -241,17 +241,21 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// freeAddr returns a loopback address that was free a moment ago. A process
+// freeAddrs returns two loopback addresses that were free a moment ago. A process
 // cannot be handed a listener in its configuration, so this is the best there
 // is; the kernel gives the same port to nobody else for a while.
-func freeAddr(t testing.TB) string {
+func freeAddrs(t testing.TB) (client, internal string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var addrs [2]string
+	for i := range addrs {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // both are open at once, so they differ
+		addrs[i] = l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addrs[0], addrs[1]
 }
 
 type lockedBuffer struct {
