@@ -57,13 +57,23 @@ func (c *copying) free() {
 	c.buf, c.large, c.call = nil, nil, nil
 }
 
-// first reads the answer's first bytes and keeps them for run. It returns an
-// error where there are none.
-func (c *copying) first() ([]byte, error) {
-	for c.held == 0 && c.err == nil {
-		c.held, c.err = c.from.Read(c.buf)
+// fill reads the answer until the buffer is full or the answer ends, and keeps it
+// for run. So what goes wrong within the first bytes can be told in words: of a
+// body that is no stream nothing would have left net/http's own buffer anyway,
+// save the first half of a large one. broke is how an answer ended that is not
+// whole.
+func (c *copying) fill() (held []byte, broke error) {
+	for c.held < len(c.buf) && c.err == nil {
+		n, err := c.from.Read(c.buf[c.held:])
+		if n > 0 {
+			c.x.active.Store(c.x.p.now())
+		}
+		c.held, c.err = c.held+n, err
 	}
-	return c.buf[:c.held], c.err
+	if c.err != nil && !errors.Is(c.err, io.EOF) {
+		broke = c.err
+	}
+	return c.buf[:c.held], broke
 }
 
 // run copies until the answer ends; then it returns nil. A client that has left

@@ -65,6 +65,7 @@ type exchange struct {
 	over  bool       // the handler has returned: w is no longer ours
 	left  bool       // the client has gone
 	sse   wire.Stream
+	waits *wire.Answers // of a stream that answers a POST: the requests without a response
 
 	timerMu  sync.Mutex
 	timer    *time.Timer
@@ -216,6 +217,9 @@ func (x *exchange) put(b []byte) {
 	_, err := x.w.Write(b)
 	if err == nil && x.stream.Load() {
 		x.sse.Feed(b)
+		if x.waits != nil {
+			x.waits.Feed(b)
+		}
 		err = x.flush()
 	}
 	x.writing.Store(0)
@@ -231,19 +235,40 @@ func (x *exchange) flush() error {
 	return http.NewResponseController(x.w).Flush()
 }
 
-// finish ends a begun answer that the upstream did not end by itself: with an
-// error event where the client can still read one, by cutting the connection
-// otherwise, so that nobody takes a part for the whole. A stream whose events
-// have ids is cut as the upstream cut it, since the client can resume it.
-func (x *exchange) finish(err error, why func(cause error) *refusal, body []byte, env *wire.Envelope) {
-	if err == nil {
-		return
+// await follows the event stream that answers a POST, so that each of its
+// requests gets a response.
+func (x *exchange) await(body []byte, env *wire.Envelope) {
+	for i := range env.Messages {
+		if m := &env.Messages[i]; m.Request() {
+			if x.waits == nil {
+				x.waits = new(wire.Answers)
+			}
+			x.waits.Await(m.ID.Of(body))
+		}
 	}
-	cause := context.Cause(x.ctx)
+}
+
+// errUnanswered says that a stream ended as it should and left a request without
+// its response.
+var errUnanswered = errors.New("session: the upstream ended its answer without a result")
+
+// finish ends a begun answer that the upstream did not end by itself, or ended
+// too early: with an error event for each request without a response where the
+// client can still read one, by cutting the connection otherwise, so that nobody
+// takes a part for the whole. A stream whose events have ids ends as the upstream
+// ended it, since the client can resume it.
+func (x *exchange) finish(err error, why func(cause error) *refusal, body []byte, env *wire.Envelope) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.left {
 		return
+	}
+	cause := context.Cause(x.ctx)
+	if err == nil {
+		if x.waits == nil || !x.waits.Open() || x.sse.HasIDs() {
+			return
+		}
+		err = errUnanswered
 	}
 	resumable := cause == nil && x.sse.HasIDs()
 	if !x.stream.Load() || !x.sse.Between() || resumable {
@@ -258,11 +283,13 @@ func (x *exchange) finish(err error, why func(cause error) *refusal, body []byte
 	f := why(cause)
 	var out []byte
 	for i := range env.Messages {
-		if m := &env.Messages[i]; m.Request() {
+		if m := &env.Messages[i]; m.Request() && (x.waits == nil || x.waits.Waits(m.ID.Of(body))) {
 			out = wire.AppendEvent(out, f.render(m.ID.Of(body)))
 		}
 	}
-	x.put(out)
+	if len(out) > 0 {
+		x.put(out)
+	}
 }
 
 func tookTooLong(cause error, silence, longest time.Duration) string {

@@ -85,9 +85,19 @@ func (t *turn) serveModern(version string) {
 		return
 	}
 	stream := kindOf(resp.Header) == eventStream
+	c := x.copy(resp.Body, resp.ContentLength)
+	defer c.free()
+	if stream && x.silence > 0 {
+		x.await(t.body.B, t.env)
+	} else if !stream {
+		if _, broke := c.fill(); broke != nil {
+			t.refuse(p.failed(x.ctx, t, broke)) // to nobody, where the client has cancelled
+			return
+		}
+	}
 	answerHeader(t.w, resp, stream)
 	x.begin(resp.StatusCode, stream)
-	err = x.relay(resp.Body)
+	err = c.run()
 	if errors.Is(context.Cause(x.ctx), context.Canceled) {
 		return // the client has cancelled
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -149,18 +148,19 @@ func (t *turn) answer(s *live, x *exchange, resp *http.Response, waits bool) {
 	}
 	c := x.copy(resp.Body, resp.ContentLength)
 	defer c.free()
-	if k == jsonBody && status < 300 {
-		// A first byte that begins no JSON message is the last chance to refuse
-		// in words; after it the answer has begun.
-		if first, err := c.first(); !begins(first) {
-			if p.isLost(x.ctx) {
-				t.gone(s, waits)
-				return
-			}
-			if err != nil && !errors.Is(err, io.EOF) {
-				t.refuse(p.failed(x.ctx, t, err))
-				return
-			}
+	if k == eventStream {
+		x.await(t.body.B, t.env)
+	} else {
+		// The last chance to refuse in words; after it the answer has begun.
+		held, broke := c.fill()
+		switch {
+		case broke != nil && p.isLost(x.ctx):
+			t.gone(s, waits)
+			return
+		case broke != nil:
+			t.refuse(p.failed(x.ctx, t, broke))
+			return
+		case k == jsonBody && status < 300 && !begins(held):
 			t.refuse(upstreamDown(t.server, "its answer is not a JSON-RPC message"))
 			return
 		}

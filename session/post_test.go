@@ -474,6 +474,30 @@ func TestUpstreamTroubleInACall(t *testing.T) {
 		}, "not a JSON-RPC message"},
 		{"wrong content type", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "does not speak MCP"},
 		{"cut before the header", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "broke"},
+		{"cut in a JSON answer of which nothing is with the client", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0"`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, "broke"},
+		{"a JSON answer that is shorter than it says", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0"`)
+		}, "broke"},
+		{"broken chunks", func(w http.ResponseWriter, _ *http.Request) {
+			c, rw, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"jso\r\nzz\r\n")
+			_ = rw.Flush()
+			_ = c.Close()
+		}, ""},
+		{"only spaces", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, strings.Repeat(" ", 3*largeBuffer))
+		}, "not a JSON-RPC message"},
 		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "credential"},
 		{"502 from an ingress", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, "HTTP 502"},
 	} {
@@ -520,16 +544,32 @@ func TestUpstreamTroubleInACall(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	})
-	t.Run("dying in a JSON body cuts the connection", func(t *testing.T) {
+	t.Run("dying in a JSON body cuts the connection where some of it is with the client", func(t *testing.T) {
 		r := newRig(t)
 		id := r.open()
 		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"jsonrpc"`)
+			_, _ = io.WriteString(w, `{"jsonrpc"`+strings.Repeat(" ", 2*largeBuffer))
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}
 		if a := r.do("POST", id, call(7, "x")); a.err == nil {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("an answer may begin with spaces that come alone", func(t *testing.T) {
+		r := newRig(t)
+		id := r.open()
+		const answer = " \n{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"
+		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+			w.Header().Set("Content-Type", "application/json")
+			for i := range answer {
+				_, _ = io.WriteString(w, answer[i:i+1])
+				w.(http.Flusher).Flush()
+			}
+			return true
+		}
+		if a := r.do("POST", id, call(7, "x")); a.status != 200 || a.body != answer {
 			t.Errorf("%+v", a)
 		}
 	})
@@ -727,5 +767,42 @@ func TestADocumentThatLeadsElsewhereEndsTheSession(t *testing.T) {
 	r.do("POST", id, call(1, "x")).want(t, 404, 410, "LEASE_LOST")
 	if r.engine.held() != 0 || len(other.seen) != 0 {
 		t.Errorf("%d leases; the other server saw %d requests", r.engine.held(), len(other.seen))
+	}
+}
+
+func TestAStreamThatEndsWithoutAResult(t *testing.T) {
+	const note = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n"
+	const result = "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n"
+	for _, c := range []struct {
+		name, stream string
+		errors       int  // events that are added
+		cut          bool // the connection
+	}{
+		{"is ended by an error", note, 1, false},
+		{"is ended by an error though it is empty", "", 1, false},
+		{"is ended by an error where it answers another request", strings.ReplaceAll(result, "7", "8"), 1, false},
+		{"with a result passes as it is", note + result, 0, false},
+		{"with a result without its blank line passes as it is", note + result[:len(result)-1], 0, false},
+		{"whose events have ids passes as it is, since the client can resume it", "id: 1\n" + note, 0, false},
+		{"in the middle of an event is cut", note + "data: {", 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			id := r.open()
+			r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.WriteHeader(200)
+				_, _ = io.WriteString(w, c.stream)
+				return true
+			}
+			a := r.do("POST", id, call(7, "x"))
+			added, ok := strings.CutPrefix(a.body, c.stream)
+			if (a.err != nil) != c.cut || !ok || strings.Count(added, "UPSTREAM_UNAVAILABLE: ") != c.errors || (c.errors == 0) != (added == "") {
+				t.Fatalf("%+v", a)
+			}
+			if c.errors > 0 && (!strings.Contains(added, `"id":7,"error"`) || !strings.Contains(added, "without a result") || !strings.HasSuffix(added, "\n\n")) {
+				t.Errorf("%q", added)
+			}
+		})
 	}
 }

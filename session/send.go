@@ -79,6 +79,8 @@ func (p *Proxy) failed(ctx context.Context, t *turn, err error) *refusal {
 		return stopping()
 	case errors.Is(cause, errEnded):
 		return unknownSession()
+	case errors.Is(err, errUnanswered):
+		return upstreamDown(t.server, "it ended its answer without a result")
 	}
 	p.opt.Log.WarnContext(ctx, "upstream request failed", "tenant", t.c.Tenant, "project", t.c.Project, "server", t.server, "error", err)
 	return upstreamDown(t.server, upstream.Why(err))
