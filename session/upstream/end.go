@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
@@ -71,16 +70,6 @@ func (c *Client) End(ctx context.Context, e Ending) (Outcome, error) {
 	default:
 		return Refused, fmt.Errorf("upstream: DELETE of a session was refused with HTTP %d", s)
 	}
-}
-
-// gone is how servers say in the wild that they do not know a session.
-var gone = regexp.MustCompile(`(?i)(no valid|invalid|unknown|expired|no such|not find|terminated)[^"]{0,40}session|session[^"]{0,40}(not found|not exist|unknown|invalid|expired|terminated|closed|no longer)`)
-
-// Gone reports whether an answer to a request with a session id says that the
-// session is gone. prefix is the beginning of its body.
-func Gone(status int, prefix []byte) bool {
-	return status == http.StatusNotFound || status == http.StatusGone ||
-		status == http.StatusBadRequest && gone.Match(prefix)
 }
 
 // peeked is how much of an answer's body decides what it means.

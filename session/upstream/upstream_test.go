@@ -205,13 +205,33 @@ func TestEnd(t *testing.T) {
 func TestGone(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"message":"Bad Request: No valid session ID provided"}`: true, `Invalid session ID`: true, `Session not found`: true,
-		`unknown session`: true, `session has expired`: true, `{"message":"invalid params"}`: false, `no such tool`: false, ``: false,
+		`unknown session`: true, `session has expired`: true, "Invalid session\n": true, `No session`: true, `Session terminated.`: true,
+		`{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`:          true,
+		`{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Not Found: Invalid or expired session ID"}}`: true,
+		`{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"}}`:                                            true,
+		`{"error":"Invalid or missing session ID"}`:                                                                          true,
+		`{"error":"No transport found for sessionId"}`:                                                                       true,
+		`Session 0a1b-2c not found`:                            true,
+		`Session ID "0a1b" does not exist`:                     true,
+		`Session not found or expired; please initialize anew`: true,
+		`Could not find session`:                               true,
+		`The session is no longer active (restart)`:            true,
+		`session closed`:                                       true,
+
+		`{"message":"invalid params"}`: false, `no such tool`: false, ``: false, `null`: false, `{`: false, `[]`: false, `{"error":null}`: false,
+		`{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"Session not found"}}`:                          false, // a tool's own
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"tool login: the session not found in db"}}`: false,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"x","data":"session not found"}}`:                false,
+		`{"jsonrpc":"2.0","id":7,"result":{"text":"Session not found"}}`:                                          false,
+		`user 7: shopping session not found`:                                                                      false,
+		`the argument session is invalid for a database login`:                                                    false,
+		`Session not found ` + strings.Repeat("x", 600):                                                           false,
 	} {
 		if Gone(400, []byte(body)) != want {
-			t.Errorf("%q", body)
+			t.Errorf("%q is gone: %v", body, !want)
 		}
 	}
-	if !Gone(404, nil) || Gone(500, []byte("session not found")) {
+	if !Gone(404, nil) || !Gone(410, nil) || Gone(500, []byte("session not found")) {
 		t.Error("status")
 	}
 }
