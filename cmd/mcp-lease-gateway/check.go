@@ -56,11 +56,25 @@ func (r *report) print(w io.Writer) error {
 			return err
 		}
 	}
-	if n := len(r.found.Problems); n > 0 {
-		return &codeError{codeFailed, fmt.Errorf("%d problem(s) in gateway.yaml and %d documents", n, r.found.Documents)}
+	if n := len(r.found.Problems); n > 0 && r.found.Unlooked {
+		return &codeError{codeFailed, fmt.Errorf("%s in gateway.yaml; the documents were not looked at, since it says where they are", count(n, "problem"))}
+	} else if n > 0 {
+		return &codeError{codeFailed, fmt.Errorf("%s in gateway.yaml and %s", count(n, "problem"), r.documents())}
 	}
-	_, err := fmt.Fprintf(w, "gateway.yaml and %d documents are in order\n", r.found.Documents)
+	_, err := fmt.Fprintf(w, "gateway.yaml and %s are in order\n", r.documents())
 	return err
+}
+
+// documents says how many were looked at: one's own, and those in the program.
+func (r *report) documents() string {
+	return fmt.Sprintf("%s of your own (and %d that the gateway brings along)", count(r.found.Documents, "document"), r.found.Bundled)
+}
+
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 func keyed(p config.Problem) string {
@@ -77,7 +91,7 @@ func checkAll(ctx context.Context, path string) (*report, error) {
 	var wrong config.Problems
 	if errors.As(err, &wrong) {
 		// Without gateway.yaml it is not known where the documents are.
-		return &report{check.Report{Problems: wrong}}, nil
+		return &report{check.Report{Problems: wrong, Unlooked: true}}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func TestInit(t *testing.T) {
 	}
 	t.Run("what it writes is in order", func(t *testing.T) {
 		code, out, errs := command(t, "check", "--config", filepath.Join(dir, "gateway.yaml"))
-		if code != 0 || strings.Contains(out, "warning") {
+		if code != 0 || strings.Contains(out, "warning") || !strings.Contains(out, "gateway.yaml and 2 documents of your own (and ") {
 			t.Errorf("%d %s %s", code, out, errs)
 		}
 	})
@@ -123,7 +123,10 @@ func TestCheckSaysFileLineAndKey(t *testing.T) {
 	}
 	config := filepath.Join(dir, "gateway.yaml")
 	write("gateway.yaml", "listen: 127.0.0.1:8080\nlimits:\n  perPod: -1\n  unknown: 1\n")
-	code, out, _ := command(t, "check", "--config", config)
+	code, out, errs := command(t, "check", "--config", config)
+	if !strings.Contains(errs, "2 problems in gateway.yaml; the documents were not looked at") {
+		t.Errorf("%s", errs)
+	}
 	for _, want := range []string{config + ":3: limits.perPod", config + ":4: "} {
 		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("%d, %q is not in:\n%s", code, want, out)
@@ -132,8 +135,22 @@ func TestCheckSaysFileLineAndKey(t *testing.T) {
 	write("gateway.yaml", "identity:\n  anonymous: {tenant: dev, projects: [\"*\"]}\n")
 	write("documents/acme/thesis/_vance/server-tools/shell.yaml", "name: shell\ntype: mcp_server\nenabled: true\nparameters:\n  transport: stdio\n  command: [sh]\n")
 	write("documents/acme/_tenant/_vance/config/lease/browser.yaml", "name: browser\nlevels:\n  user: 0\n")
+	secret := filepath.Join(t.TempDir(), "secret.yaml")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tools := filepath.Join(dir, "documents/acme/thesis/_vance/server-tools")
+	if err := os.Symlink(secret, filepath.Join(tools, "outside.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("circle.yaml", filepath.Join(tools, "circle.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write("documents/acme/thesis/_vance/server-tools/long.yaml", strings.Repeat("#", 65<<10))
 	code, out, _ = command(t, "check", "--config", config)
-	for _, want := range []string{"server-tools/shell.yaml:6: parameters.command", "lease/browser.yaml:3: levels.user"} {
+	for _, want := range []string{"server-tools/shell.yaml:6: parameters.command", "lease/browser.yaml:3: levels.user",
+		"\n" + tools + "/outside.yaml: a symbolic link leads out", "\n" + tools + "/circle.yaml: symbolic links lead in a circle",
+		"\n" + tools + "/long.yaml: the document is longer than 64 KiB"} {
 		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("%d, %q is not in:\n%s", code, want, out)
 		}

@@ -40,7 +40,9 @@ type Parts struct {
 
 // Report is what was found, in the order of the files.
 type Report struct {
-	Documents int
+	Unlooked  bool                // gateway.yaml is wrong, so nobody knows where the documents are
+	Documents int                 // of the sources
+	Bundled   int                 // those that the gateway brings along
 	Problems  strictyaml.Problems // what the gateway refuses
 	Warnings  strictyaml.Problems // what it takes, and somebody will wonder about
 }
@@ -53,12 +55,13 @@ func Run(ctx context.Context, p Parts) Report {
 		r.problem(p.Gateway.Path, 0, "egress.allow", err.Error())
 	}
 	all, err := p.Cascade.All(ctx)
-	if err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			r.problem(p.Gateway.Path, 0, "documents", line)
+	r.unread(err)
+	for _, f := range all {
+		if f.Layer == document.Bundled {
+			r.Bundled++
 		}
 	}
-	r.Documents = len(all)
+	r.Documents = len(all) - r.Bundled
 	for _, f := range all {
 		r.document(ctx, f)
 	}
@@ -74,6 +77,25 @@ type run struct {
 	Parts
 	Report
 	egress *egress.Policy // nil where egress.allow is wrong
+}
+
+// unread tells of what the sources could not give, each under its own name.
+func (r *run) unread(err error) {
+	if err == nil {
+		return
+	}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			r.unread(err)
+		}
+		return
+	}
+	var re *document.ReadError
+	if errors.As(err, &re) {
+		r.problem(re.Name, 0, "", re.Err.Error())
+		return
+	}
+	r.problem(r.Gateway.Path, 0, "documents", err.Error())
 }
 
 func (r *run) problem(file string, line int, key, what string) {

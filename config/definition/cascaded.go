@@ -50,7 +50,7 @@ func (c *Cascaded) Fresh(ctx context.Context, tenant, project, name string) (*Me
 	}
 	docs, err := c.docs.Layers(ctx, tenant, project, PathOf(name))
 	if err != nil {
-		e := &Error{Lease: name, What: "a layer cannot be read", Transient: !errors.Is(err, document.ErrTooLong), Err: err}
+		e := &Error{Lease: name, What: "a layer cannot be read", Transient: !document.Lasting(err), Err: err}
 		var re *document.ReadError
 		if errors.As(err, &re) {
 			e.Layer = re.Layer

@@ -113,9 +113,9 @@ func read(ctx context.Context, s Source, layer Layer, key Key) (Found, error) {
 // ErrTooLong says that a document is longer than MaxSize.
 var ErrTooLong = fmt.Errorf("the document is longer than %d KiB", MaxSize>>10)
 
-// ReadError says that a layer could not be read.
+// ReadError says that a document, or a folder of documents, could not be read.
 type ReadError struct {
-	Layer Layer
+	Layer Layer // empty where that is not known
 	Name  string
 	Err   error
 }
@@ -123,6 +123,18 @@ type ReadError struct {
 func (e *ReadError) Error() string { return e.Name + ": " + e.Err.Error() }
 
 func (e *ReadError) Unwrap() error { return e.Err }
+
+// Lasting reports whether a document is there and cannot be read until somebody
+// changes it, so that trying again is of no use.
+func Lasting(err error) bool {
+	var u unfit
+	return errors.Is(err, ErrTooLong) || errors.As(err, &u)
+}
+
+// unfit says what is wrong with where a document stands.
+type unfit string
+
+func (u unfit) Error() string { return string(u) }
 
 // All returns every document of every source and the bundled ones, the text of
 // an unreadable one empty and its error joined, for `check` and for names that

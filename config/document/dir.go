@@ -63,7 +63,7 @@ func readIn(root *os.Root, name string) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		if link, dangling := danglingLink(root, name); dangling {
-			return nil, fmt.Errorf("the symbolic link %s leads nowhere", link)
+			return nil, unfit("the symbolic link " + link + " leads nowhere")
 		}
 		return nil, ErrNotFound
 	}
@@ -76,7 +76,7 @@ func readIn(root *os.Root, name string) ([]byte, error) {
 		return nil, reason(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("this is not a regular file")
+		return nil, unfit("this is not a regular file")
 	}
 	// One byte more, so that a file that is too long is seen to be so.
 	text, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
@@ -112,10 +112,20 @@ func danglingLink(root *os.Root, name string) (string, bool) {
 func reason(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
-		return pe.Err
+		err = pe.Err
+	}
+	switch {
+	case err.Error() == escapes:
+		return unfit("a symbolic link leads out of the documents' folder")
+	case errors.Is(err, syscall.ELOOP):
+		return unfit("symbolic links lead in a circle")
 	}
 	return err
 }
+
+// escapes is what os.Root says of a path that leads out of it; the error itself
+// has no name.
+const escapes = "path escapes from parent"
 
 // List returns the keys of all files whose names may stand in a key; hidden
 // files and folders are none.
@@ -164,14 +174,14 @@ func (w *walk) folder(name string, depth int) {
 	f, err := w.root.Open(path.Join(".", name))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			w.err = errors.Join(w.err, fmt.Errorf("%s: %w", filepath.Join(w.dir.root, name), reason(err)))
+			w.fail(name, err)
 		}
 		return
 	}
 	entries, err := f.ReadDir(-1)
 	f.Close()
 	if err != nil {
-		w.err = errors.Join(w.err, fmt.Errorf("%s: %w", filepath.Join(w.dir.root, name), reason(err)))
+		w.fail(name, err)
 	}
 	for _, e := range entries {
 		if !segmentForm.MatchString(e.Name()) || strings.Contains(e.Name(), "..") {
@@ -184,7 +194,7 @@ func (w *walk) folder(name string, depth int) {
 			// A link out of the root, or gone in between. Read will say so to
 			// whoever asks for it.
 			if !errors.Is(err, fs.ErrNotExist) {
-				w.err = errors.Join(w.err, fmt.Errorf("%s: %w", filepath.Join(w.dir.root, child), reason(err)))
+				w.fail(child, err)
 			}
 		case info.IsDir():
 			w.folder(child, depth+1)
@@ -192,6 +202,11 @@ func (w *walk) folder(name string, depth int) {
 			w.file(child)
 		}
 	}
+}
+
+// fail notes what cannot be read.
+func (w *walk) fail(name string, err error) {
+	w.err = errors.Join(w.err, &ReadError{Name: filepath.Join(w.dir.root, filepath.FromSlash(name)), Err: reason(err)})
 }
 
 func (w *walk) file(name string) {

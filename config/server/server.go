@@ -160,9 +160,8 @@ func (c *Cascaded) load(ctx context.Context, tenant, project, path string) (*Doc
 	if errors.Is(err, document.ErrNotFound) {
 		return nil, ErrUnknown
 	}
-	if errors.Is(err, document.ErrTooLong) {
-		var re *document.ReadError
-		errors.As(err, &re)
+	var re *document.ReadError
+	if errors.As(err, &re) && document.Lasting(err) {
 		return nil, &InvalidError{Server: name, Layer: re.Layer, Where: re.Name, What: re.Err.Error()}
 	}
 	if err != nil {
