@@ -16,7 +16,8 @@ type refusal struct {
 }
 
 // refuse writes a refusal in the form of the route: JSON-RPC for MCP, so that a
-// client shows the sentence to its user, and a JSON error elsewhere.
+// client shows the sentence to its user, and a JSON error elsewhere, for TeX with
+// the member that its services use.
 func refuse(w http.ResponseWriter, k kind, f refusal) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -25,8 +26,11 @@ func refuse(w http.ResponseWriter, k kind, f refusal) {
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
 	}
-	var v any = map[string]any{"error": map[string]any{"code": f.code, "message": f.message}}
-	if k == kindMCP {
+	v := map[string]any{"error": map[string]any{"code": f.code, "message": f.message}}
+	switch k {
+	case kindTex:
+		v["detail"] = f.message // what clients of TeX services show
+	case kindMCP:
 		v = map[string]any{"jsonrpc": "2.0", "id": nil,
 			"error": map[string]any{"code": f.status, "message": f.message, "data": map[string]any{"code": f.code}}}
 	}

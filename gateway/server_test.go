@@ -597,3 +597,16 @@ type texRecorder struct{ *recorder }
 func (x texRecorder) Serve(_ http.ResponseWriter, _ *http.Request, c principal.Caller, service, _ string) {
 	x.recorder.caller, x.recorder.name, x.recorder.served = c, service, true
 }
+
+func TestRefusalsOfTexRoutesSayDetail(t *testing.T) {
+	p := serve(t, gatewayConfig(), nil)
+	for name, got := range map[string]answer{
+		"401": send(t, "POST", p.url+"/tex/dev/p/tex2pdf", "", "Authorization: Bearer nonsense"),
+		"403": send(t, "POST", p.url+"/tex/other/p/tex2pdf", "", "X-API-Key: brain-secret"),
+	} {
+		var v struct{ Detail string }
+		if err := json.Unmarshal([]byte(got.body), &v); err != nil || v.Detail == "" || v.Detail != got.message() || fmt.Sprint(got.status) != name {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+}

@@ -104,7 +104,7 @@ func (m *Manager) acquire(ctx context.Context, r Request, begun time.Time) (*Lea
 	}
 	if l != nil && ctx.Err() != nil {
 		if err := l.Release(opCtx); err != nil {
-			m.log.Warn("the lease of a caller that has gone could not be given back; the idle reap will take it", "token", l.Ref().Token.Short(), "error", err)
+			m.log.Warn("the lease of a caller that has gone could not be given back whole; what is left of it, the idle reap or the reconciler will take", "token", l.Ref().Token.Short(), "error", err)
 		}
 		return nil, callerGone(ctx)
 	}

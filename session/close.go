@@ -79,9 +79,10 @@ func (p *Proxy) release(ctx context.Context, sl slot, confirmed bool) {
 		give = sl.ReleaseUnconfirmed
 	}
 	if err := give(ctx); err != nil {
-		// The idle reap takes it after its TTL, and its handler finds the
-		// upstream session gone.
-		p.opt.Log.WarnContext(ctx, "a lease could not be given back; the idle reap will take it", "error", err)
+		// Where the holder still stands, the idle reap takes it after its TTL, and
+		// its handler finds the upstream session gone. Where only counters are
+		// left, the reconciler sets them right.
+		p.opt.Log.WarnContext(ctx, "a lease could not be given back whole; what is left of it, the idle reap or the reconciler will take", "error", err)
 	}
 }
 

@@ -399,3 +399,27 @@ func FuzzDocument(f *testing.F) {
 		}
 	})
 }
+
+func TestADocumentThatStandsWrongIsInvalid(t *testing.T) {
+	root := t.TempDir()
+	folder := filepath.Join(root, "acme", "thesis", "_vance", "server-tools")
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "long.yaml"), make([]byte, document.MaxSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"outside": t.TempDir(), "circle": "circle.yaml"} {
+		if err := os.Symlink(target, filepath.Join(folder, name+".yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := NewCascaded(document.NewCascade(document.NewDir(root)), NewSecrets(root), limits, nil)
+	for _, name := range []string{"long", "outside", "circle"} {
+		_, err := r.Resolve(t.Context(), "acme", "thesis", name)
+		var wrong *InvalidError
+		if !errors.As(err, &wrong) || wrong.Where != filepath.Join(folder, name+".yaml") || strings.Contains(wrong.Client(), root) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

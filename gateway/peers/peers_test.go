@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -186,8 +187,15 @@ func TestServerRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			if resp.StatusCode != x.status {
-				t.Errorf("status %d, want %d", resp.StatusCode, x.status)
+			var refused struct {
+				Error struct{ Code, Message string }
+			}
+			if err := json.NewDecoder(resp.Body).Decode(&refused); err != nil {
+				t.Fatal(err)
+			}
+			code := map[int]string{400: "INVALID", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 421: "OTHER_POD"}[x.status]
+			if resp.StatusCode != x.status || refused.Error.Code != code || refused.Error.Message == "" {
+				t.Errorf("status %d, %+v; want %d and %s", resp.StatusCode, refused.Error, x.status, code)
 			}
 		})
 	}
@@ -419,4 +427,103 @@ func TestTLS(t *testing.T) {
 			t.Error("no error")
 		}
 	})
+}
+
+// authority is a CA of pods.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// issue makes a certificate that parent signs; a nil one signs itself.
+func (a *authority) issue(t *testing.T, change func(*x509.Certificate), names ...string) (*tls.Certificate, *authority) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: fmt.Sprint("pods ", time.Now().UnixNano())},
+		DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true}
+	if change != nil {
+		change(template)
+	}
+	by := &authority{template, key}
+	if a != nil {
+		by = a
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, &authority{cert, key}
+}
+
+func isCA(c *x509.Certificate) { c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign }
+
+// with is a certificate together with those that signed it.
+func with(c *tls.Certificate, chain ...*authority) *tls.Certificate {
+	out := &tls.Certificate{Certificate: slices.Clone(c.Certificate), PrivateKey: c.PrivateKey}
+	for _, a := range chain {
+		out.Certificate = append(out.Certificate, a.cert.Raw)
+	}
+	return out
+}
+
+// Pods that each have a certificate of their own know each other by who signed it
+// and by the name.
+func TestTLSWithAnAuthority(t *testing.T) {
+	var none *authority
+	_, root := none.issue(t, isCA)
+	_, between := root.issue(t, isCA)
+	_, stranger := none.issue(t, isCA)
+	leaf := func(by *authority, change func(*x509.Certificate), names ...string) *tls.Certificate {
+		c, _ := by.issue(t, change, names...)
+		return c
+	}
+	ours := with(leaf(root, nil, "pods.internal"), root)
+	for _, x := range []struct {
+		name        string
+		own, theirs *tls.Certificate
+		ok          bool
+	}{
+		{"another pod of our authority with our name is a pod", ours, leaf(root, nil, "pods.internal"), true},
+		{"one of several names is enough", ours, leaf(root, nil, "a.internal", "pods.internal"), true},
+		{"an authority in between comes with the certificate", ours, with(leaf(between, nil, "pods.internal"), between), true},
+		{"an authority in between that we have is enough", with(leaf(between, nil, "pods.internal"), between), leaf(between, nil, "pods.internal"), true},
+		{"another name of our authority is no pod", ours, leaf(root, nil, "web.internal"), false},
+		{"our name of another authority is no pod, though it brings that along", ours, with(leaf(stranger, nil, "pods.internal"), stranger), false},
+		{"a certificate that has run out is no pod's", ours, leaf(root, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, "pods.internal"), false},
+		{"a certificate for clients only is no pod's", ours, leaf(root, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		}, "pods.internal"), false},
+		{"without the authority in our own file nobody else is a pod", leaf(root, nil, "pods.internal"), leaf(root, nil, "pods.internal"), false},
+		{"another pod's certificate in our file makes nobody an authority", with(leaf(root, nil, "pods.internal"), &authority{cert: mustParse(t, leaf(root, nil, "x"))}), leaf(root, nil, "pods.internal"), false},
+		{"without a name of our own nobody else is a pod", with(leaf(root, nil), root), leaf(root, nil, "pods.internal"), false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			srv := httptest.NewUnstartedServer(peers.NewServer(peers.ServerOptions{Self: "pod-b", Seal: ring(t, 1),
+				Revoked: func(context.Context, lease.Token) error { return nil }}))
+			srv.TLS = &tls.Config{Certificates: []tls.Certificate{*x.theirs}}
+			srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+			srv.StartTLS()
+			defer srv.Close()
+			c := client(t, func(o *peers.ClientOptions) { o.TLS = peers.ClientTLS(func() *tls.Certificate { return x.own }) })
+			if err := c.Revoked(t.Context(), lease.Pod{ID: "pod-b", Endpoint: srv.Listener.Addr().String()}, "tok"); (err == nil) != x.ok {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func mustParse(t *testing.T, c *tls.Certificate) *x509.Certificate {
+	t.Helper()
+	cert, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }

@@ -182,9 +182,15 @@ func (s *Server) open(body io.Reader) (envelope, error) {
 	return env, nil
 }
 
+// codes are the refusals' codes for programs, in the form of the gateway's others.
+var codes = map[int]string{
+	http.StatusBadRequest: "INVALID", http.StatusNotFound: "NOT_FOUND", http.StatusMethodNotAllowed: "METHOD_NOT_ALLOWED",
+	http.StatusRequestEntityTooLarge: "TOO_LARGE", http.StatusMisdirectedRequest: "OTHER_POD", http.StatusServiceUnavailable: "UNAVAILABLE",
+}
+
 func fail(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/json")
-	body, err := json.Marshal(map[string]any{"error": map[string]any{"code": http.StatusText(status), "message": message}})
+	body, err := json.Marshal(map[string]any{"error": map[string]any{"code": codes[status], "message": message}})
 	if err != nil { // texts only, so it cannot
 		body = nil
 	}
