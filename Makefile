@@ -17,8 +17,10 @@ build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/testserver-stdio ./testservers/cmd/stdio
 
 # The gateway in front of a test server: a lease at work, then it goes on serving.
+# It takes make's place in the shell, so that Ctrl-C reaches it once, and ends with 0.
 run: build
-	$(GO) run ./testservers/demo
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./testservers/demo
+	@exec bin/demo
 
 # Everything: all schedules, each fuzz target for a moment, and every test with the
 # race detector and every part from outside.

@@ -67,10 +67,10 @@ func run(ctx context.Context, gateway, child, listen, internal string, once bool
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	if err := p.ready(ctx, "http://"+internal+"/readyz"); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	if err := show(ctx, "http://"+listen+"/mcp/dev/demo/browser"); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	if once {
 		return nil
@@ -89,6 +89,14 @@ and look at
 	case <-p.done:
 		return p.failed()
 	}
+}
+
+// unlessStopped is nil where the person at the keyboard wanted the end.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func writeConfig(dir, listen, internal, url, child string) error {
