@@ -67,11 +67,15 @@ func (e *LostError) Error() string {
 	return CodeLost + ": the lease has ended"
 }
 
+// OldestSeconds is Oldest in whole seconds that have passed: the sentence and
+// the data beside it say the same number.
+func (e *BusyError) OldestSeconds() int64 { return int64(e.Oldest / time.Second) }
+
 func (e *BusyError) Error() string {
 	if e.Level == definition.Global {
 		return fmt.Sprintf("%s: all slots of %s are in use; waited %.1f s, try again in about %.0f s",
 			CodeBusy, e.Resource, e.Waited.Seconds(), e.RetryAfter.Seconds())
 	}
-	return fmt.Sprintf("%s: the %s limit of %s is reached: %d of %d in use, the oldest for %.0f s; waited %.1f s, try again in about %.0f s",
-		CodeBusy, e.Level, e.Resource, e.Count, e.Cap, e.Oldest.Seconds(), e.Waited.Seconds(), e.RetryAfter.Seconds())
+	return fmt.Sprintf("%s: the %s limit of %s is reached: %d of %d in use, the oldest for %d s; waited %.1f s, try again in about %.0f s",
+		CodeBusy, e.Level, e.Resource, e.Count, e.Cap, e.OldestSeconds(), e.Waited.Seconds(), e.RetryAfter.Seconds())
 }

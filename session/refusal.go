@@ -189,7 +189,7 @@ func leaseRefusal(err error) *refusal {
 	if errors.As(err, &busy) {
 		d := data{Code: lease.CodeBusy, Resource: busy.Resource, Level: busy.Level, RetryAfterMs: ptr(busy.RetryAfter.Milliseconds())}
 		if busy.Level != definition.Global { // its figures belong to no tenant
-			d.Cap, d.Count, d.OldestAgeSeconds = ptr(int(busy.Cap)), ptr(busy.Count), ptr(int64(busy.Oldest.Seconds()))
+			d.Cap, d.Count, d.OldestAgeSeconds = ptr(int(busy.Cap)), ptr(busy.Count), ptr(busy.OldestSeconds())
 		}
 		return &refusal{status: http.StatusOK, code: 429, message: busy.Error(), data: d, retryAfter: max(busy.RetryAfter, time.Second)}
 	}

@@ -78,7 +78,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, s *service, job string, err error)
 		seconds := int64(math.Max(1, math.Ceil(busy.RetryAfter.Seconds())))
 		data := refusal{Code: lease.CodeBusy, Resource: busy.Resource, Level: busy.Level, RetryAfterMs: max(busy.RetryAfter.Milliseconds(), 1)}
 		if busy.Level != definition.Global { // what is global belongs to no tenant
-			data.Cap, data.Count, data.OldestAgeSeconds = busy.Cap, busy.Count, int64(busy.Oldest.Seconds())
+			data.Cap, data.Count, data.OldestAgeSeconds = busy.Cap, busy.Count, busy.OldestSeconds()
 		}
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 		write(w, s.Busy, fill(s.Busy, job, busy.Error(), data))
