@@ -7,13 +7,38 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
+	"unicode/utf16"
 )
 
-// printJSON is -o json.
+// printJSON is -o json. What a terminal would obey or turn round (C1 controls,
+// bidirectional overrides) is escaped, for people look at JSON as well; a program
+// that reads it gets the names as they are.
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, escaped(string(text)))
+	return err
+}
+
+// escaped writes the characters of a JSON text that cannot be seen as \u escapes.
+// Outside its strings a JSON text has none but line ends.
+func escaped(text string) string {
+	var b strings.Builder
+	b.Grow(len(text))
+	for _, r := range text {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // table is an aligned table with a heading.

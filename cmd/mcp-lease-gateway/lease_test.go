@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -229,6 +230,22 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 	}
 }
 
+func TestJSONShowsNoCharacterThatATerminalObeys(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	const name = "a\u0085b\u009b2Jc\u202ed\u2066e\x7ff\U000e0001g"
+	if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: "abcdefghijklmnopqrstuvwxyz", Tenant: "acme", HolderRef: name, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ := b.run("list", "-o", "json")
+	if strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		t.Errorf("%q", out)
+	}
+	var page desk.HolderPage
+	if err := json.Unmarshal([]byte(out), &page); err != nil || page.Holders[0].HolderRef != name {
+		t.Errorf("a program reads another name: %v %q", err, page.Holders[0].HolderRef)
+	}
+}
+
 func TestShowTellsAllButThePayload(t *testing.T) {
 	everywhere(t, func(t *testing.T, b *deskBench) {
 		tok := b.hold("acme", "thesis", "u42")
@@ -288,6 +305,9 @@ func TestDefinitionShowsLayersAndWhatWasIgnored(t *testing.T) {
 		}
 		if code, _, errs := b.run("definition", "typo", "--tenant", "acme", "--project", "thesis"); code != 3 || !strings.Contains(errs, "not defined") {
 			t.Errorf("%d %s", code, errs)
+		}
+		if code, _, errs := b.run("definition", "br/ow", "--tenant", "acme", "--project", "thesis"); code != 2 || !strings.Contains(errs, "letter") {
+			t.Errorf("a name that no lease has: %d %s", code, errs)
 		}
 		if code, _, _ := b.run("definition", "browser", "--tenant", "acme"); code != 2 {
 			t.Errorf("without a project: %d", code)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -237,6 +238,14 @@ func (d *Desk) Definition(ctx context.Context, tenant, project, name string) (De
 		}
 		if err := checkText(f[0], f[1]); err != nil {
 			return Definition{}, err
+		}
+	}
+	if !definition.ValidName(name) {
+		return Definition{}, &InvalidError{Message: fmt.Sprintf("%q names no lease: %s", name, definition.NameRule)}
+	}
+	for _, f := range [][2]string{{"tenant", tenant}, {"project", project}} {
+		if !principal.ValidName(f[1]) {
+			return Definition{}, &InvalidError{Message: fmt.Sprintf("%q names no %s: a name is up to 64 letters, digits and . _ -, begins with none of . and -, and holds no ..", f[1], f[0])}
 		}
 	}
 	if d.Definitions == nil {
