@@ -86,12 +86,25 @@ func parseSegments(path string) route {
 		if first == "brain" {
 			want, k = "admin/leases", kindTenant
 		}
-		if rest != want && !strings.HasPrefix(rest, want+"/") {
+		if rest != want && !strings.HasPrefix(rest, want+"/") || !straight(rest) {
 			return route{}
 		}
 		return route{kind: k, tenant: name}
 	}
 	return route{}
+}
+
+// straight reports whether path has neither dot segments nor empty ones. The
+// handlers behind the routes have a ServeMux, which would send whoever asks with
+// such a path to a cleaned one before anybody has judged a credential.
+func straight(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		switch name, _ := decode(segment); name {
+		case "", ".", "..":
+			return false
+		}
+	}
+	return true
 }
 
 // scoped reads {tenant}/{project}/[@{user}/]{name} and returns what follows,

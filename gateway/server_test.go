@@ -283,6 +283,25 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
+func TestPathsBelowThePagesAreNotCleaned(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /brain/{tenant}/admin/leases", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /insights/{tenant}/leases", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /insights/{tenant}/leases/live", func(http.ResponseWriter, *http.Request) {})
+	p := serve(t, gatewayConfig(), func(o *gateway.Options) { o.Tenant, o.Page = mux, mux })
+	for _, path := range []string{"/insights/dev/leases", "/insights/dev/leases/live", "/brain/dev/admin/leases"} {
+		if got := send(t, "GET", p.url+path, ""); got.status != 200 {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	for _, path := range []string{"/insights/dev/leases//live", "/insights/dev/leases/x/../live", "/insights/dev/leases/./live", "/insights/dev/leases/%2e%2e/live",
+		"/insights/dev/leases//", "/brain/dev/admin/leases//x/revoke", "/brain/dev/admin/leases/../leases", "/brain/dev/admin//leases", "/brain/dev//admin/leases"} {
+		if got := send(t, "GET", p.url+path, ""); got.status != 404 || got.header.Get("Location") != "" {
+			t.Errorf("%s: %d to %q", path, got.status, got.header.Get("Location"))
+		}
+	}
+}
+
 func TestHostAndOrigin(t *testing.T) {
 	p := serve(t, gatewayConfig(), nil)
 	url := p.url + "/mcp/dev/p/browser"
@@ -448,6 +467,8 @@ func TestInternal(t *testing.T) {
 		{"two tokens are refused", "POST", revoked, []string{"X-Vance-Internal-Token: " + token, "X-Vance-Internal-Token: " + token}, 401},
 		{"a client's key is no token", "POST", revoked, []string{"Authorization: Bearer brain-secret"}, 401},
 		{"the admin API judges for itself", "GET", "/internal/lease/admin/holders", nil, 200},
+		{"a path with dots is not cleaned", "GET", "/internal/lease/admin/x/../holders", nil, 401},
+		{"a path with a doubled slash is not cleaned", "GET", "/internal/lease/admin//holders", []string{"X-Vance-Internal-Token: " + token}, 200},
 		{"MCP is not here", "POST", "/mcp/dev/p/browser", nil, 404},
 	} {
 		t.Run(c.name, func(t *testing.T) {
