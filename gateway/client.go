@@ -135,7 +135,7 @@ func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
 	if !errors.As(err, &e) {
 		e = &identity.Error{Status: http.StatusUnauthorized, Why: "the credential could not be judged", Err: err}
 	}
-	s.opt.Log.LogAttrs(r.Context(), slog.LevelInfo, "a caller was turned away",
+	s.turned.Write(r.Context(), slog.LevelInfo, "a caller was turned away",
 		slog.String("request", w.id), slog.Int("status", e.Status), slog.String("why", e.Error()))
 	code := "FORBIDDEN"
 	if e.Status == http.StatusUnauthorized {

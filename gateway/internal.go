@@ -34,7 +34,7 @@ func (s *Server) serveInternal(w *exchange, r *http.Request) {
 			return
 		}
 		promhttp.HandlerFor(s.opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}).ServeHTTP(w, r)
-	case strings.HasPrefix(path, "/internal/lease/admin/") && s.opt.Admin != nil:
+	case strings.HasPrefix(path, "/internal/lease/admin/") && straight(strings.TrimSuffix(path[1:], "/")) && s.opt.Admin != nil:
 		patient(w, r, bodySilence)
 		s.opt.Admin.ServeHTTP(w, r)
 	case strings.HasPrefix(path, "/internal/"):
@@ -59,7 +59,7 @@ func (s *Server) trusted(w *exchange, r *http.Request) bool {
 		w.issuer = "internal"
 		return true
 	}
-	s.opt.Log.LogAttrs(r.Context(), slog.LevelWarn, "an internal call was refused",
+	s.refused.Write(r.Context(), slog.LevelWarn, "an internal call was refused",
 		slog.String("request", w.id), slog.String("remote", r.RemoteAddr), slog.String("why", err.Error()))
 	f := refusal{status: http.StatusUnauthorized, code: "UNAUTHENTICATED", message: "an internal call needs this pod's internal token in " + admin.TokenHeader + ", once"}
 	if errors.Is(err, admin.ErrNotConfigured) {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/internal/paced"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
@@ -63,6 +64,8 @@ type Server struct {
 	loopback bool // the client listener is bound to loopback
 	busy     slots
 	held     *share.Pool // requests of callers
+	turned   *paced.Log  // callers turned away
+	refused  *paced.Log  // internal calls refused
 	stopping atomic.Bool
 	client   *http.Server
 	internal *http.Server
@@ -73,7 +76,7 @@ type Server struct {
 // Listen binds both listeners, so that an address in use is an error before
 // anything else has started. Serve answers on them.
 func Listen(ctx context.Context, opt Options) (*Server, error) {
-	s := &Server{opt: opt}
+	s := &Server{opt: opt, turned: paced.New(opt.Log), refused: paced.New(opt.Log)}
 	s.held = share.New(s.room)
 	var lc net.ListenConfig
 	var err error

@@ -16,6 +16,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/internal/paced"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 )
 
@@ -47,6 +48,7 @@ type Options struct {
 type API struct {
 	opt              Options
 	spec             []byte
+	refused          *paced.Log
 	internal, tenant http.Handler
 }
 
@@ -76,7 +78,7 @@ func New(opt Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: openapi.yaml: %w", err)
 	}
-	a := &API{opt: opt, spec: spec}
+	a := &API{opt: opt, spec: spec, refused: paced.New(opt.Log)}
 	a.internal, a.tenant = a.internalRoutes(), a.tenantRoutes()
 	return a, nil
 }
@@ -315,12 +317,13 @@ func (a *API) serve(timeout time.Duration, may authorize, do answer) http.Handle
 
 // sameOrigin refuses what a page of another origin lets a browser send: a
 // browser may add a kept Basic credential to it.
-func (a *API) sameOrigin(h http.Handler) http.Handler {
+func (a *API) sameOrigin(mux *http.ServeMux) http.Handler {
 	p := http.NewCrossOriginProtection()
 	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, r.Pattern = mux.Handler(r) // no route has been looked for yet
 		a.refuse(w, r, fmt.Errorf("%w: the request comes from a page of another origin", ErrForbidden))
 	}))
-	return p.Handler(h)
+	return p.Handler(mux)
 }
 
 // unmatched answers a path or method that no route has, but only to a caller
@@ -378,11 +381,11 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	)
 	switch {
 	case errors.Is(err, ErrNoCredential), errors.Is(err, errNoKey), errors.Is(err, ErrWrongCredential):
-		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
+		a.noteRefused(r, err)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="mcp-lease-gateway admin"`)
 		write(w, http.StatusUnauthorized, failure(CodeUnauthenticated, err.Error()))
 	case errors.Is(err, ErrForbidden), errors.Is(err, ErrNotConfigured):
-		a.opt.Log.Warn("admin request refused", "path", r.Pattern, "remote", r.RemoteAddr, "why", err)
+		a.noteRefused(r, err)
 		write(w, http.StatusForbidden, failure(CodeForbidden, err.Error()))
 	case errors.As(err, &missing):
 		write(w, http.StatusNotFound, failure(CodeNotFound, missing.Message))
@@ -395,6 +398,13 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)
 		write(w, http.StatusServiceUnavailable, failure(CodeUnavailable, "the lease store cannot be reached; the gateway's log says why"))
 	}
+}
+
+// noteRefused logs a refusal by its route: a path could hold a token's beginning,
+// and is whatever somebody without a credential wrote.
+func (a *API) noteRefused(r *http.Request, err error) {
+	a.refused.Write(r.Context(), slog.LevelWarn, "admin request refused",
+		slog.String("path", r.Pattern), slog.String("remote", r.RemoteAddr), slog.String("why", err.Error()))
 }
 
 func write(w http.ResponseWriter, status int, v any) {

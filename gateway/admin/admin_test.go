@@ -316,6 +316,9 @@ func TestBadInputIsRefusedWithAReason(t *testing.T) {
 		"a token with a slash":      {"GET", "holders/a%2Fb%2Fc%2F..%2Fd", 404, "begins with"},
 		"a pod that nobody knows":   {"POST", "pods/pod-zzz/revoke", 404, "no pod"},
 		"no name":                   {"GET", "definition?tenant=acme&project=thesis", 400, "name"},
+		"a name that no lease has":  {"GET", "definition?name=br%2Fow&tenant=acme&project=thesis", 400, "letters, digits"},
+		"a name that no tenant has": {"GET", "definition?name=browser&tenant=ac%2Fme&project=thesis", 400, "names no tenant"},
+		"a name of two dots":        {"GET", "definition?name=browser&tenant=acme&project=..", 400, "names no project"},
 		"an undefined lease":        {"GET", "definition?name=typo&tenant=acme&project=thesis", 404, "not defined"},
 		"a broken definition":       {"GET", "definition?name=broken&tenant=acme&project=thesis", 422, "broken.yaml:3: levels.user"},
 		"a document out of reach":   {"GET", "definition?name=away&tenant=acme&project=thesis", 503, "log"},
@@ -614,5 +617,22 @@ func TestATenantIsNotAskedForTheInternalToken(t *testing.T) {
 	}
 	if status, body := b.ask("GET", admin.InternalPath+"holders"); status != 401 || !strings.Contains(body, admin.TokenHeader) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestRefusalsAreLoggedByTheirRouteAndAtAPace(t *testing.T) {
+	b := newBench(t)
+	const path = "/brain/acme/admin/leases/tok00001/revoke"
+	for range 500 {
+		if status, _ := b.ask("POST", path, "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"); status != 403 {
+			t.Fatal(status)
+		}
+	}
+	log := b.log.String()
+	if n := strings.Count(log, "admin request refused"); n == 0 || n > 50 {
+		t.Errorf("%d lines for 500 refusals", n)
+	}
+	if !strings.Contains(log, `path="POST /brain/{tenant}/admin/leases/{token}/revoke"`) || strings.Contains(log, "tok00001") {
+		t.Errorf("the log names no route, or a token: %.300s", log)
 	}
 }
