@@ -179,6 +179,9 @@ func (t *turn) acquire(ctx context.Context, n Number, init []byte) (slot, *refus
 		Payload: p.payload(n, t.owner, t.doc, init, t.c.Authorization.Reveal()),
 		MaxWait: p.opt.Session.OpenWait,
 	}
+	if req.MaxWait == 0 {
+		req.MaxWait = lease.NoWait
+	}
 	if t.doc.OnBusy == "replaceOwn" && !def.Noop() {
 		first := req
 		first.MaxWait = lease.NoWait

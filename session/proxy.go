@@ -105,9 +105,6 @@ func newProxy(opt Options, e engine) *Proxy {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if opt.Session.OpenWait <= 0 {
-		opt.Session.OpenWait = 4 * time.Second
-	}
 	if opt.Session.Idle <= 0 {
 		opt.Session.Idle = 30 * time.Minute
 	}
