@@ -153,8 +153,15 @@ func TestMetadata(t *testing.T) {
 			}
 			got = send(t, "POST", p.url+path, "", "Authorization: Bearer nonsense")
 			challenge := got.header.Get("WWW-Authenticate")
-			if got.status != 401 || !strings.Contains(challenge, `resource_metadata="`+base+"/.well-known/oauth-protected-resource"+path+`"`) || !strings.Contains(challenge, `error="invalid_token"`) {
+			metadata := `resource_metadata="` + base + "/.well-known/oauth-protected-resource" + path + `"`
+			if got.status != 401 || !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, metadata) || !strings.Contains(challenge, `error="invalid_token"`) {
 				t.Errorf("%d %s", got.status, challenge)
+			}
+			elsewhere := strings.ReplaceAll(path, "acme", "umbrella")
+			got = send(t, "POST", p.url+elsewhere, "", "Authorization: Bearer brain-secret")
+			challenge = got.header.Get("WWW-Authenticate")
+			if got.status != 403 || !strings.Contains(challenge, strings.ReplaceAll(metadata, "acme", "umbrella")) || !strings.Contains(challenge, `error="insufficient_scope"`) {
+				t.Errorf("a key of another tenant: %d %s", got.status, challenge)
 			}
 		})
 	}
