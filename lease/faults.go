@@ -7,7 +7,7 @@ type faults struct {
 	RollbackUnderCaller  bool // the caller's expired context ends the rollback too
 	RollbackFromMemory   bool // decrements what memory lists, whether or not the delete matched
 	RollbackSkipped      bool // a failed acquire leaves its holder to the reaper
-	TrustsListing        bool // state and levels of a mark are taken from the listing
+	TrustsListing        bool // the state of a mark is taken from the listing
 	ForgetsOwnPod        bool // the own pod is judged by its registration like any other
 	NoGrace              bool // an outage of the store counts against leases and pods
 	HandledBeforeRun     bool // handledAt is set before the handler has run

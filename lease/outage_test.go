@@ -100,6 +100,32 @@ func TestGrace(t *testing.T) {
 	})
 }
 
+func TestPodAlive(t *testing.T) {
+	const stale = 45 * time.Second
+	good := Pod{ID: "a", Endpoint: "a:1", State: PodRunning, BeatAge: stale - 1}
+	for says, tc := range map[string]struct {
+		change func(*Pod)
+		alive  bool
+	}{
+		"registered, beating, with an endpoint": {func(*Pod) {}, true},
+		"starting":                              {func(p *Pod) { p.State = PodStarting }, true},
+		"stopping":                              {func(p *Pod) { p.State = PodStopping }, true},
+		"stopped":                               {func(p *Pod) { p.State = PodStopped }, false},
+		"stale":                                 {func(p *Pod) { p.BeatAge = stale }, false},
+		"without an endpoint":                   {func(p *Pod) { p.Endpoint = "" }, false},
+		"not registered":                        {func(p *Pod) { *p = Pod{} }, false},
+		"in a state that nobody knows":          {func(p *Pod) { p.State = "PAUSED" }, false},
+	} {
+		t.Run(says, func(t *testing.T) {
+			p := good
+			tc.change(&p)
+			if PodAlive(p, stale) != tc.alive {
+				t.Errorf("alive: %v", !tc.alive)
+			}
+		})
+	}
+}
+
 func TestOptions(t *testing.T) {
 	good := func() Options { return Options{Store: new(metered), Pod: Pod{ID: "a", Endpoint: "a:1"}} }
 	if _, err := New(good()); err != nil {

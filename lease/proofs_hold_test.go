@@ -31,6 +31,8 @@ const (
 	matrixDead             = "a dead pod's lease is handled by the reaping pod"
 	matrixDeadBound        = "a dead pod's podBound lease is released and nothing runs"
 	matrixUnreachableBound = "a podBound lease of a pod that lives and is out of reach is handled when it is back"
+	matrixUnreachable      = "a lease of a pod that lives and is out of reach is handled by the pod that took it"
+	loweredCapDrains       = "a cap that was lowered lets holders drain, and each gives back what it listed"
 	handlerRunsAgain       = "a handler that failed runs again until it has run"
 	handlerSurvivesReaper  = "a reaper that dies after its mark loses no handler"
 	panicIsAFailure        = "a handler that panics is run again"
@@ -65,6 +67,20 @@ func (w *world) release(l *lease.Lease) {
 }
 
 func bound(r lease.Request) lease.Request { r.PodBound = true; return r }
+
+// refusing and hanging are peers that cannot be reached.
+type refusing struct{}
+
+func (refusing) Revoked(context.Context, lease.Pod, lease.Token) error {
+	return errors.New("connection refused")
+}
+
+type hanging struct{}
+
+func (hanging) Revoked(ctx context.Context, _ lease.Pod, _ lease.Token) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 func job(r lease.Request) lease.Request { r.Type = "job"; return r }
 
@@ -299,6 +315,43 @@ var holdProofs = []proof{
 		time.Sleep(time.Minute)
 		w.check(w.handledBy("a", l.Ref().Token) == 1, "%v", w.handled)
 	}},
+	{matrixUnreachable, func(w *world) {
+		a := w.pod("a", quiet)
+		for id, peers := range map[string]lease.Peers{"b": refusing{}, "c": hanging{}} {
+			b := w.pod(id, quiet, func(o *lease.Options) { o.Peers = peers })
+			time.Sleep(2 * time.Minute) // it is sure now who lives
+			free, stdio := w.acquire(a, wants(browser(nil), "u1")), w.acquire(a, bound(wants(browser(nil), "u2")))
+			_, _ = b.Revoke(context.Background(), free.Ref().Token, lease.Cause{})
+			_, _ = b.Revoke(context.Background(), stdio.Ref().Token, lease.Cause{})
+			time.Sleep(20 * time.Second) // a peer has 18 s to answer
+			w.check(w.handledBy(id, free.Ref().Token) == 1, "%s: its handler ran: %v", id, w.handled)
+			h, _ := w.holder(free.Ref().Token)
+			w.check(!h.Revocation.HandledAt.IsZero(), "%s: it does not count as handled", id)
+			h, _ = w.holder(stdio.Ref().Token)
+			w.check(h.Revocation.HandledAt.IsZero() && w.handledAnywhere(stdio.Ref().Token) == 0, "%s: a resource that lives in the other pod counts as ended", id)
+		}
+	}},
+	{loweredCapDrains, func(w *world) {
+		m := w.pod("a", quiet)
+		before := browser(nil)
+		first, second := w.acquire(m, wants(before, "u1")), w.acquire(m, wants(before, "u2"))
+		after := browser(map[definition.Level]definition.Cap{definition.Tenant: 3, definition.Global: 1})
+		r := wants(after, "u3")
+		r.MaxWait = lease.NoWait
+		w.check(w.busy(m, r).Level == definition.Global, "the new cap does not count")
+		w.lives(first)
+		w.lives(second)
+		w.release(first)
+		w.check(w.busy(m, r).Level == definition.Global, "the new cap does not count")
+		time.Sleep(90 * time.Second) // an old release reads what it gives back
+		w.lives(second)
+		w.release(second)
+		for id, n := range w.counts() {
+			w.check(n == 0, "counter %s is %d", id, n)
+		}
+		w.acquire(m, r)
+		w.balanced()
+	}},
 	{handlerRunsAgain, func(w *world) {
 		m := w.pod("a")
 		l := w.acquire(m, wants(browser(nil), "u1"))
@@ -448,6 +501,7 @@ var holdProofs = []proof{
 		w.check(err == nil, "%v", err)
 		synctest.Wait()
 		w.check(w.handledAnywhere(hs[0].Token) == 1, "its handler did not run")
+		w.balanced()
 		_ = l
 	}},
 	{ownPodAlive, func(w *world) {
