@@ -55,6 +55,25 @@ var _ lease.Store = (*Store)(nil)
 // that cannot be used and a database of another system (ErrForeign) are errors.
 // No error shows the URI's password.
 func Open(ctx context.Context, o Options) (*Store, error) {
+	opt, err := clientOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	client, err := mongo.Connect(opt)
+	if err != nil {
+		return nil, uriError(o.URI, err)
+	}
+	s := &Store{client: client, name: o.Database}
+	first, cancel := context.WithTimeout(ctx, firstContact)
+	defer cancel()
+	if _, err := s.collections(first); errors.Is(err, ErrForeign) || errors.Is(err, errFormat) {
+		return nil, errors.Join(err, client.Disconnect(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+// clientOptions overrules what the URI may say of how commands are sent.
+func clientOptions(o Options) (*options.ClientOptions, error) {
 	if o.URI == "" || o.Database == "" {
 		return nil, errors.New("lease store: MongoDB needs store.uri and store.database")
 	}
@@ -72,17 +91,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Monitor != nil {
 		opt.SetMonitor(o.Monitor)
 	}
-	client, err := mongo.Connect(opt)
-	if err != nil {
-		return nil, uriError(o.URI, err)
-	}
-	s := &Store{client: client, name: o.Database}
-	first, cancel := context.WithTimeout(ctx, firstContact)
-	defer cancel()
-	if _, err := s.collections(first); errors.Is(err, ErrForeign) || errors.Is(err, errFormat) {
-		return nil, errors.Join(err, client.Disconnect(context.WithoutCancel(ctx)))
-	}
-	return s, nil
+	return opt, nil
 }
 
 // collections gives the prepared collections; the first call that reaches the

@@ -3,6 +3,8 @@ package mongostore
 import (
 	"strings"
 	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
 func TestOpenNeverShowsAPassword(t *testing.T) {
@@ -54,5 +56,28 @@ func TestAServerThatIsAwayIsNoErrorYet(t *testing.T) {
 	defer func() { _ = s.Close(t.Context()) }()
 	if err := s.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Fatalf("ping: %v", err)
+	}
+}
+
+func TestTheURICannotWeakenWhatTheCapDependsOn(t *testing.T) {
+	const weak = "mongodb://h/?w=1&journal=false&readPreference=secondaryPreferred&retryWrites=true&retryReads=false"
+	got, err := clientOptions(Options{URI: weak, Database: "d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case got.WriteConcern == nil || got.WriteConcern.W != "majority" || got.WriteConcern.Journal != nil:
+		t.Errorf("write concern %+v", got.WriteConcern)
+	case got.ReadPreference == nil || got.ReadPreference.Mode() != readpref.PrimaryMode:
+		t.Errorf("read preference %v", got.ReadPreference)
+	case got.RetryWrites == nil || *got.RetryWrites || got.MaxAdaptiveRetries == nil || *got.MaxAdaptiveRetries != 0:
+		t.Error("the driver repeats writes")
+	case got.RetryReads == nil || !*got.RetryReads:
+		t.Error("the driver repeats no reads")
+	case got.Timeout == nil || *got.Timeout != opTimeout:
+		t.Errorf("timeout %v", got.Timeout)
+	}
+	if majority(true).Level != "majority" || majority(false).Level != "local" {
+		t.Error("read concern")
 	}
 }
