@@ -28,6 +28,9 @@ func patient(w http.ResponseWriter, r *http.Request, silence time.Duration) {
 }
 
 func (b *patientBody) Read(p []byte) (int, error) {
+	if b.ended {
+		return b.ReadCloser.Read(p) // nothing more will come, so a deadline would be the server's own watch's
+	}
 	// A deadline costs a little, so it is moved only when a quarter of it is gone.
 	if now := time.Now(); now.Sub(b.renewed) > b.silence/4 {
 		b.renewed = now

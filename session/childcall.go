@@ -294,7 +294,9 @@ func (t *turn) openChild(number Number, sl slot, listed, settled func()) {
 		x.put(answer)
 		x.mu.Unlock()
 	}
-	if opened && (x.hasLeft() || t.r.Context().Err() != nil) && s.close(hasEnded, "", errEnded) {
+	// Not asked whether the client is still there: one that has read its answer may
+	// have left the stream.
+	if opened && x.hasLeft() && s.close(hasEnded, "", errEnded) {
 		p.closeSession(x.ctx, s, sl, t.doc, "")
 	}
 }
