@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"slices"
+	"strconv"
 )
 
 // Answers follows the SSE stream that answers a POST as its bytes pass, and
@@ -10,7 +11,7 @@ import (
 // and the id of the message under way and nothing else of it, so a result of any
 // size costs one pass and no memory.
 type Answers struct {
-	waiting map[string]bool // IDKey of those without a response
+	waiting map[string]bool // sameAnswer of those without a response
 	heard   []string        // answered by the event under way: a client gets it when the event ends
 
 	field []byte // the line's beginning, up to its colon
@@ -34,12 +35,12 @@ func (a *Answers) Await(id []byte) {
 	if a.waiting == nil {
 		a.waiting = make(map[string]bool)
 	}
-	a.waiting[IDKey(id)] = true
+	a.waiting[sameAnswer(id)] = true
 }
 
 // Waits reports whether the request with this id has had no response. One in an
 // event that has not ended counts as none: clients throw such an event away.
-func (a *Answers) Waits(id []byte) bool { return a.waiting[IDKey(id)] }
+func (a *Answers) Waits(id []byte) bool { return a.waiting[sameAnswer(id)] }
 
 // Open reports whether a request is without a response at the end of the stream.
 // One in an event that has not ended counts there: some clients take it.
@@ -50,6 +51,15 @@ func (a *Answers) Open() bool {
 		}
 	}
 	return false
+}
+
+// sameAnswer is IDKey with numbers by their value as a float, since many servers
+// and clients read them so: they write 1.0 back as 1, and round what is beyond 2^53.
+func sameAnswer(id []byte) string {
+	if n, err := strconv.ParseFloat(string(id), 64); err == nil {
+		return strconv.FormatFloat(n, 'g', -1, 64)
+	}
+	return IDKey(id)
 }
 
 // Feed takes the next bytes of the stream.
@@ -131,7 +141,7 @@ func (a *Answers) endLine() {
 // message takes a whole message.
 func (a *Answers) message(m *message) {
 	if m.answer && !m.method && len(m.id) > 0 && len(m.id) <= maxAnswerID {
-		a.heard = append(a.heard, IDKey(m.id))
+		a.heard = append(a.heard, sameAnswer(m.id))
 	}
 }
 
