@@ -29,6 +29,7 @@ const (
 	notBeforeRegistered    = "a pod takes no lease before it has seen its registration"
 	drainingRefuses        = "a pod that drains takes no new lease, refuses who waits, and keeps its leases"
 	waitsAtMost            = "a full level is waited for as long as the definition says and no longer"
+	waitEndsAtItsLevel     = "who has waited in vain is told of the level that was full last"
 	maxWaitCuts            = "a request can cut the wait, and not wait at all"
 	waitersGoInOrder       = "waiters behind one counter go in the order of arrival, newcomers last"
 	ownGhostBlocksNobody   = "who waits for its own slot does not keep others from theirs"
@@ -313,6 +314,25 @@ var acquireProofs = []proof{
 		w.check(took >= 10*time.Second && took < 10*time.Second+200*time.Millisecond, "it waited %s", took)
 		w.check(b.Waited == took, "it says %s", b.Waited)
 		w.lives(l)
+	}},
+	{waitEndsAtItsLevel, func(w *world) {
+		m := w.pod("a", quiet)
+		d := browser(map[definition.Level]definition.Cap{definition.User: 1, definition.Project: 2, definition.Global: 9})
+		own := w.acquire(m, wants(d, "u1"))
+		b := w.busy(m, wants(d, "u1"))
+		w.check(b.Level == definition.User && b.Cap == 1 && b.Count == 1, "%+v", b)
+		// While it waits, its own slot comes free and the project fills up.
+		done := make(chan *lease.BusyError)
+		go func() { done <- w.busy(m, wants(d, "u1")) }()
+		time.Sleep(time.Second)
+		other := browser(only(definition.Project, 2))
+		w.acquire(m, wants(other, "u2"))
+		id, _ := lease.NewCounterID("browser", definition.Project, lease.Scope{Tenant: "acme", Project: "thesis"})
+		w.check(w.counts()[id] == 2, "%v", w.counts())
+		_, _, _, _ = w.mem.Increment(context.Background(), id, 9) // another pod's, at a cap of its own
+		w.release(own)
+		b = <-done
+		w.check(b.Level == definition.Project && b.Cap == 2, "%+v", b)
 	}},
 	{maxWaitCuts, func(w *world) {
 		m := w.pod("a", quiet)

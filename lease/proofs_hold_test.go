@@ -33,6 +33,8 @@ const (
 	matrixUnreachableBound = "a podBound lease of a pod that lives and is out of reach is handled when it is back"
 	matrixUnreachable      = "a lease of a pod that lives and is out of reach is handled by the pod that took it"
 	loweredCapDrains       = "a cap that was lowered lets holders drain, and each gives back what it listed"
+	removedRegistersAgain  = "a living pod whose registration somebody removed registers again"
+	safeUntilHoldsBack     = "SafeUntil holds something back for clocks that run apart"
 	handlerRunsAgain       = "a handler that failed runs again until it has run"
 	handlerSurvivesReaper  = "a reaper that dies after its mark loses no handler"
 	panicIsAFailure        = "a handler that panics is run again"
@@ -351,6 +353,31 @@ var holdProofs = []proof{
 		}
 		w.acquire(m, r)
 		w.balanced()
+	}},
+	{removedRegistersAgain, func(w *world) {
+		a, b := w.pod("a", quiet), w.pod("b", quiet)
+		_ = w.mem.RemovePod(context.Background(), "a")
+		time.Sleep(16 * time.Second) // a heartbeat
+		ps, _ := w.mem.Pods(context.Background())
+		w.check(len(ps) == 2 && ps[0].ID == "a" && ps[0].State == lease.PodRunning && b.PodAlive(ps[0]), "%+v", ps)
+		w.check(a.Stop(context.Background(), false) == nil, "stop")
+		time.Sleep(16 * time.Second)
+		ps, _ = w.mem.Pods(context.Background())
+		w.check(ps[0].State == lease.PodStopped && !b.PodAlive(ps[0]), "a stopped pod beats: %+v", ps)
+	}},
+	{safeUntilHoldsBack, func(w *world) {
+		w.mem.SetSinglePod(true) // no other pod can call this one dead
+		m := w.pod("a", quiet)
+		l := w.acquire(m, wants(browser(nil), "u1"))
+		ttl := l.Ref().TTL
+		for _, what := range []string{"the acquire", "a check"} {
+			left := time.Until(l.SafeUntil())
+			w.check(left <= ttl-2*time.Second && left > ttl/2, "%s of %s left after %s", left, ttl, what)
+			time.Sleep(time.Minute)
+			w.lives(l)
+		}
+		w.release(l)
+		w.check(l.SafeUntil().IsZero(), "a lease that was given back is safe")
 	}},
 	{handlerRunsAgain, func(w *world) {
 		m := w.pod("a")

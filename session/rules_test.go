@@ -17,6 +17,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -143,6 +144,52 @@ func TestReplaceOwnTakesTheOldestOfTheSameServer(t *testing.T) {
 		if a := r.do("POST", id, call(1, "x")); (a.status == 200) != (i != 1) {
 			t.Errorf("session %d: %+v", i, a)
 		}
+	}
+}
+
+func TestASessionBelongsToItsWholePrincipal(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	mine := r.caller.Load()
+	for says, change := range map[string]func(*principal.Caller){
+		"another user's":               func(c *principal.Caller) { c.User = "u43" },
+		"nobody's":                     func(c *principal.Caller) { c.User = "" },
+		"another project's":            func(c *principal.Caller) { c.Project = "paper" },
+		"another tenant's":             func(c *principal.Caller) { c.Tenant = "umbrella" },
+		"vouched for by somebody else": func(c *principal.Caller) { c.Issuer = "jwt:https://id.example" },
+	} {
+		t.Run(says, func(t *testing.T) {
+			c := *mine
+			change(&c)
+			r.caller.Store(&c)
+			defer r.caller.Store(mine)
+			for _, verb := range []string{"POST", "GET", "DELETE"} {
+				body := ""
+				if verb == "POST" {
+					body = call(1, "x")
+				}
+				r.do(verb, id, body).want(t, 404, 404, "SESSION_UNKNOWN")
+			}
+		})
+	}
+	if a := r.do("POST", id, call(1, "x")); a.status != 200 || len(r.up.seen) != 2 {
+		t.Errorf("%+v; the upstream saw %d requests", a, len(r.up.seen))
+	}
+}
+
+func TestAClientThatStaysIsToldBeforeItsSessionIsReopened(t *testing.T) {
+	r := newRig(t)
+	r.caller.Store(reopener())
+	id := r.open()
+	if err := r.proxy.OnRevoked(t.Context(), r.engine.revoke(lease.ReasonRevoke)); err != nil {
+		t.Fatal(err)
+	}
+	e := r.do("POST", id, call(1, "x")).want(t, 200, 410, "LEASE_LOST")
+	if e.Error.Data["reason"] != "revoke" {
+		t.Errorf("%+v", e)
+	}
+	if a := r.do("POST", id, call(2, "x")); a.status != 200 || !strings.Contains(a.body, "result") {
+		t.Errorf("%+v", a)
 	}
 }
 
