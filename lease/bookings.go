@@ -3,6 +3,9 @@ package lease
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func counterIDs(page []CounterAge) []CounterID {
@@ -35,6 +38,51 @@ func readGens(ctx context.Context, s Store, levels []Booking) (map[CounterID]Gen
 		gens[c.ID] = c.Gen
 	}
 	return gens, nil
+}
+
+// levelsOf lists what the holders book, each counter once.
+func levelsOf(hs []Holder) []Booking {
+	var levels []Booking
+	seen := map[CounterID]bool{}
+	for _, h := range hs {
+		for _, b := range h.Levels {
+			if !seen[b.ID] {
+				seen[b.ID] = true
+				levels = append(levels, b)
+			}
+		}
+	}
+	return levels
+}
+
+// takenAtOnce is how many holders takeEach has under way: enough that the store's
+// round trips and flushes are shared, few enough to leave it to others as well.
+const takenAtOnce = 16
+
+// takeEach calls take for every holder, several at once, until one fails. It
+// returns how many it took, also beside an error.
+func takeEach(hs []Holder, take func(Holder) (bool, error)) (int, error) {
+	var took atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(takenAtOnce)
+	var failed atomic.Bool
+	for _, h := range hs {
+		if failed.Load() {
+			break
+		}
+		group.Go(func() error {
+			ok, err := take(h)
+			if ok {
+				took.Add(1)
+			}
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
+		})
+	}
+	err := group.Wait()
+	return int(took.Load()), err
 }
 
 // giveBack decrements what a deleted or marked document listed. Only the one

@@ -74,17 +74,7 @@ func (m *Manager) take(ctx context.Context, listed Holder, c Mark, gens map[Coun
 // gensOf reads the gens for a batch of marks in one query, before the marks. A
 // batch whose gens cannot be read is marked all the same; its lists have gens.
 func (m *Manager) gensOf(ctx context.Context, hs []Holder) map[CounterID]Gen {
-	var levels []Booking
-	seen := map[CounterID]bool{}
-	for _, h := range hs {
-		for _, b := range h.Levels {
-			if !seen[b.ID] {
-				seen[b.ID] = true
-				levels = append(levels, b)
-			}
-		}
-	}
-	gens, err := readGens(ctx, m.store, levels)
+	gens, err := readGens(ctx, m.store, levelsOf(hs))
 	if err != nil {
 		m.log.Debug("counters could not be read before a reap", "error", err)
 	}
@@ -337,7 +327,8 @@ func (m *Manager) Revoke(ctx context.Context, t Token, c Cause) (Holder, error) 
 	return before, nil
 }
 
-// RevokePod takes away every lease of a pod and returns how many.
+// RevokePod takes away every lease of a pod and returns how many, also beside an
+// error.
 func (m *Manager) RevokePod(ctx context.Context, pod PodID, by string) (int, error) {
 	n := 0
 	var after Token
@@ -349,16 +340,20 @@ func (m *Manager) RevokePod(ctx context.Context, pod PodID, by string) (int, err
 		if len(hs) == 0 {
 			return n, nil
 		}
+		after = hs[len(hs)-1].Token
 		gens := m.gensOf(ctx, hs)
-		for _, h := range hs {
-			after = h.Token
-			_, ok, err := m.take(ctx, h, Mark{Cause: Cause{Reason: ReasonRevoke, By: by, Pod: pod}}, gens)
-			if err != nil {
-				return n, storeGone(err)
+		took, err := takeEach(hs, func(h Holder) (bool, error) {
+			if err := ctx.Err(); err != nil {
+				return false, err
 			}
-			if ok {
-				n++
-			}
+			// What has begun is finished, so that who asked is told the right number.
+			own, cancel := m.own(ctx)
+			defer cancel()
+			_, ok, err := m.take(own, h, Mark{Cause: Cause{Reason: ReasonRevoke, By: by, Pod: pod}}, gens)
+			return ok, err
+		})
+		if n += took; err != nil {
+			return n, storeGone(err)
 		}
 	}
 }

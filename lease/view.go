@@ -149,46 +149,67 @@ func (v View) ForceRevoke(ctx context.Context, t Token, c Cause) (Holder, error)
 	if err != nil {
 		return Holder{}, err
 	}
-	c.Reason = ReasonRevoke
-	before, ok, err := v.Store.MarkHolder(ctx, t, Mark{Cause: c})
-	if err != nil {
-		return Holder{}, err
+	before, ok, err := v.force(ctx, t, c, gens)
+	if err == nil && !ok {
+		err = ErrNotFound
 	}
-	if !ok {
-		return Holder{}, ErrNotFound
+	return before, err
+}
+
+// endTime is how long a forced mark that has begun may take, with its slots, when
+// the caller's time is up.
+const endTime = 3 * time.Second
+
+// force marks a holder and gives its slots back. ok says that the mark stands,
+// whatever came after it.
+func (v View) force(ctx context.Context, t Token, c Cause, gens map[CounterID]Gen) (before Holder, ok bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return Holder{}, false, err
+	}
+	// What has begun is finished, whoever has stopped waiting: a mark whose reply is
+	// lost, or one without the rest, would leave its slots to reconcile.
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	c.Reason = ReasonRevoke
+	before, ok, err = v.Store.MarkHolder(end, t, Mark{Cause: c})
+	if err != nil || !ok {
+		return Holder{}, false, err
 	}
 	for _, b := range before.Levels {
 		gen, known := gens[b.ID]
 		if !known {
 			gen = b.Gen
 		}
-		if _, derr := v.Store.Decrement(ctx, b.ID, gen); derr != nil {
+		if _, derr := v.Store.Decrement(end, b.ID, gen); derr != nil {
 			err = errors.Join(err, fmt.Errorf("the lease is revoked; counter %s is left to reconcile: %w", b.ID, derr))
 		}
 	}
 	e := eventOf("forced", before)
 	e.At, e.Reason, e.By = time.Now(), string(ReasonRevoke), c.By
-	return before, errors.Join(err, v.Store.AddEvent(ctx, e))
+	return before, true, errors.Join(err, v.Store.AddEvent(end, e))
 }
 
 // ForceRevokePod is ForceRevoke for every lease of a pod. It returns how many
-// it took away.
+// it took away, also beside an error.
 func (v View) ForceRevokePod(ctx context.Context, pod PodID, by string) (int, error) {
 	n := 0
 	var after Token
 	for {
-		hs, err := v.Store.Holders(ctx, Filter{Pod: pod, After: after})
+		hs, err := v.Store.Holders(ctx, Filter{Pod: pod, After: after, Limit: reapBatch})
 		if err != nil || len(hs) == 0 {
 			return n, err
 		}
-		for _, h := range hs {
-			switch _, err := v.ForceRevoke(ctx, h.Token, Cause{By: by, Pod: pod}); {
-			case err == nil:
-				n++
-			case !errors.Is(err, ErrNotFound): // one that ended meanwhile is no error
-				return n, err
-			}
-			after = h.Token
+		after = hs[len(hs)-1].Token
+		gens, err := readGens(ctx, v.Store, levelsOf(hs))
+		if err != nil {
+			return n, err
+		}
+		took, err := takeEach(hs, func(h Holder) (bool, error) {
+			_, ok, err := v.force(ctx, h.Token, Cause{By: by, Pod: pod}, gens)
+			return ok, err // one that ended meanwhile is no error
+		})
+		if n += took; err != nil {
+			return n, err
 		}
 	}
 }

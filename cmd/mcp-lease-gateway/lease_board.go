@@ -90,6 +90,9 @@ func (p *place) reader(ctx context.Context) (reader, error) {
 	return found, err
 }
 
+// contactTime is how long the store may take to show that it is there.
+const contactTime = 3 * time.Second
+
 // direct opens the store.
 func (p *place) direct(ctx context.Context) (*directDesk, error) {
 	if p.conf == nil {
@@ -101,6 +104,12 @@ func (p *place) direct(ctx context.Context) (*directDesk, error) {
 			return nil, unreachable(err)
 		}
 		p.store = s
+		// A store that is not there is said in a moment, not at the end of the time.
+		look, cancel := context.WithTimeout(ctx, contactTime)
+		defer cancel()
+		if err := s.Ping(look); err != nil {
+			return nil, &desk.UnavailableError{Err: err}
+		}
 	}
 	return newDirectDesk(p.store, p.conf.Lease.ReconcileSafety), nil
 }

@@ -29,7 +29,22 @@ func (t *leaseTool) run(c *cobra.Command, do func(ctx context.Context, p *place)
 		return coded(err)
 	}
 	defer p.close()
-	return coded(do(ctx, p))
+	return t.timed(ctx, do(ctx, p))
+}
+
+// timed gives an error its code, and says where the time that was given is why a
+// command failed.
+func (t *leaseTool) timed(ctx context.Context, err error) error {
+	var cut *desk.CutShortError
+	if errors.As(err, &cut) && cut.RanOut {
+		return &codeError{codeFailed, fmt.Errorf("%w; give it more time with a --timeout above %s", err, t.flags.timeout)}
+	}
+	err = coded(err)
+	var c *codeError
+	if errors.As(err, &c) && c.code == codeUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return unreachable(fmt.Errorf("the time given (--timeout %s) has run out: %w", t.flags.timeout, err))
+	}
+	return err
 }
 
 func (t *leaseTool) listCommand() *cobra.Command {

@@ -41,6 +41,7 @@ type deskBench struct {
 	conf     *config.Gateway
 	terminal bool
 	stdin    string
+	open     func(context.Context, *config.Gateway) (lease.Store, error) // nil for the reference store
 }
 
 type ender struct{ handled chan lease.Token }
@@ -130,7 +131,10 @@ func (b *deskBench) run(args ...string) (code int, out, errs string) {
 			return b.conf, nil
 		},
 		token: internalToken,
-		store: func(context.Context, *config.Gateway) (lease.Store, error) {
+		store: func(ctx context.Context, c *config.Gateway) (lease.Store, error) {
+			if b.open != nil {
+				return b.open(ctx, c)
+			}
 			if b.conf.Embedded() {
 				return nil, errors.New("lease store data/leases.db: another process has it open")
 			}

@@ -146,6 +146,7 @@ func (a *API) internalRoutes() http.Handler {
 func (a *API) tenantRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+TenantPath, a.serve(readTimeout, a.tenantAdmin, a.overview))
+	mux.Handle("GET "+TenantPath+"/counters", a.serve(readTimeout, a.tenantAdmin, a.tenantCounters))
 	mux.Handle("GET "+TenantPath+"/openapi.json", a.serve(readTimeout, a.tenantAdmin, a.document))
 	mux.Handle("POST "+TenantPath+"/{token}/revoke", a.serve(actTimeout, a.tenantAdmin, a.revoke))
 	mux.Handle("/", a.unmatched(a.nobody, mux))
@@ -154,11 +155,15 @@ func (a *API) tenantRoutes() http.Handler {
 
 // Overview is what a tenant's admin sees: the Leases page as JSON.
 type Overview struct {
-	Tenant    string         `json:"tenant"`
-	Holders   []desk.Holder  `json:"holders"`
-	Next      string         `json:"next,omitempty"`
+	Tenant  string        `json:"tenant"`
+	Holders []desk.Holder `json:"holders"`
+	Next    string        `json:"next,omitempty"`
+	// Occupancy is the first page of the counters, and of the rest those that have
+	// drifted.
 	Occupancy []desk.Counter `json:"occupancy"`
-	Events    []desk.Event   `json:"events"`
+	// OccupancyNext asks …/counters for the rest; absent where Occupancy is whole.
+	OccupancyNext string       `json:"occupancyNext,omitempty"`
+	Events        []desk.Event `json:"events"`
 }
 
 // Events is a list of events.
@@ -182,11 +187,28 @@ func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
+	if counters.Next != "" {
+		// Drift is what an admin looks for; it must not hide behind the page.
+		drifted, err := a.opt.Desk.Counters(ctx, c.scope, desk.CounterQuery{Drifted: true, After: counters.Next, Limit: desk.MaxLimit})
+		if err != nil {
+			return nil, err
+		}
+		counters.Counters = append(counters.Counters, drifted.Counters...)
+	}
 	events, err := a.opt.Desk.Events(ctx, c.scope, 0)
 	if err != nil {
 		return nil, err
 	}
-	return Overview{Tenant: c.scope.Tenant, Holders: page.Holders, Next: page.Next, Occupancy: counters.Counters, Events: events}, nil
+	return Overview{Tenant: c.scope.Tenant, Holders: page.Holders, Next: page.Next, Occupancy: counters.Counters,
+		OccupancyNext: counters.Next, Events: events}, nil
+}
+
+// tenantCounters is counters for a tenant's admin.
+func (a *API) tenantCounters(ctx context.Context, c call, r *http.Request) (any, error) {
+	if r.URL.Query().Has("tenant") {
+		return nil, &desk.InvalidError{Message: "tenant is in the path"}
+	}
+	return a.counters(ctx, c, r)
 }
 
 func (a *API) holders(ctx context.Context, c call, r *http.Request) (any, error) {
@@ -367,6 +389,7 @@ const (
 	CodeInvalid         = "INVALID"
 	CodeDefinition      = "INVALID_DEFINITION"
 	CodeUnavailable     = "UNAVAILABLE"
+	CodeCutShort        = "CUT_SHORT" // done in part; the message says how far
 )
 
 func failure(code, message string) Failure {
@@ -378,6 +401,7 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		missing *desk.NotFoundError
 		invalid *desk.InvalidError
 		broken  *desk.DefinitionError
+		cut     *desk.CutShortError
 	)
 	switch {
 	case errors.Is(err, ErrNoCredential), errors.Is(err, errNoKey), errors.Is(err, ErrWrongCredential):
@@ -393,6 +417,9 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		write(w, http.StatusBadRequest, failure(CodeInvalid, invalid.Message))
 	case errors.As(err, &broken):
 		write(w, http.StatusUnprocessableEntity, failure(CodeDefinition, broken.Error()))
+	case errors.As(err, &cut):
+		a.opt.Log.Warn("admin request cut short", "path", r.Pattern, "error", cut.Err)
+		write(w, http.StatusServiceUnavailable, failure(CodeCutShort, cut.Message))
 	default:
 		// The cause can name hosts and users of the store: for the log only.
 		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)

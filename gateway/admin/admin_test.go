@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -634,5 +635,77 @@ func TestRefusalsAreLoggedByTheirRouteAndAtAPace(t *testing.T) {
 	}
 	if !strings.Contains(log, `path="POST /brain/{tenant}/admin/leases/{token}/revoke"`) || strings.Contains(log, "tok00001") {
 		t.Errorf("the log names no route, or a token: %.300s", log)
+	}
+}
+
+func TestATenantsOccupancyIsPagedAndHidesNoDrift(t *testing.T) {
+	b := newBench(t)
+	want := map[string]bool{}
+	for i := range 1500 {
+		b.engine.Hold(lease.Holder{Tenant: "acme", Resource: "browser", Project: fmt.Sprintf("p%04d", i)}, map[definition.Level]definition.Cap{definition.Project: 2})
+		want[fmt.Sprintf("p%04d", i)] = true
+	}
+	b.engine.Hold(lease.Holder{Tenant: "other", Resource: "browser", Project: "p"}, caps)
+	b.engine.Drift("browser|project|acme/p1400", 1)
+	const path = "/brain/acme/admin/leases"
+	_, body := b.tenantAdmin("GET", path)
+	o := decode[admin.Overview](t, body)
+	if len(o.Occupancy) != 1001 || o.OccupancyNext == "" {
+		t.Fatalf("%d counters, next %q", len(o.Occupancy), o.OccupancyNext)
+	}
+	if last := o.Occupancy[1000]; last.Project != "p1400" || last.Drift != 1 {
+		t.Errorf("the drifted one is not there: %+v", last)
+	}
+	for _, c := range o.Occupancy[:1000] {
+		delete(want, c.Project)
+	}
+	for after := o.OccupancyNext; after != ""; {
+		status, body := b.tenantAdmin("GET", path+"/counters?limit=300&after="+url.QueryEscape(after))
+		if status != 200 {
+			t.Fatal(status, body)
+		}
+		page := decode[desk.CounterPage](t, body)
+		for _, c := range page.Counters {
+			if c.Tenant != "acme" || !want[c.Project] {
+				t.Fatalf("foreign, or shown twice: %+v", c)
+			}
+			delete(want, c.Project)
+		}
+		after = page.Next
+	}
+	if len(want) != 0 {
+		t.Errorf("%d counters were never shown", len(want))
+	}
+	if status, body := b.tenantAdmin("GET", path+"/counters?drifted=true"); status != 200 || strings.Count(body, `"id"`) != 1 {
+		t.Errorf("%d %s", status, body)
+	}
+	for query, status := range map[string]int{"?tenant=other": 400, "?level=planet": 400, "": 200} {
+		if got, body := b.tenantAdmin("GET", path+"/counters"+query); got != status || strings.Contains(body, "other") && status == 200 {
+			t.Errorf("%q: %d %s", query, got, body)
+		}
+	}
+	if status, _ := b.ask("GET", path+"/counters"); status != 401 {
+		t.Errorf("without a credential: %d", status)
+	}
+}
+
+// partial is an engine whose store goes away in the middle of a pod's leases.
+type partial struct{ *desktest.Engine }
+
+func (partial) RevokePod(context.Context, lease.PodID, string) (int, error) {
+	return 7, errors.New("dial mongodb://root:hunter2@db")
+}
+
+func TestAnOrderThatIsCutShortSaysHowFarItCame(t *testing.T) {
+	b := newBench(t)
+	api, err := admin.New(admin.Options{Desk: &desk.Desk{Engine: partial{b.engine}, History: b.engine}, Authority: authority{tokens: b.tokens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.api = api
+	status, body := b.operator("POST", admin.InternalPath+"pods/pod-a/revoke")
+	f := decode[admin.Failure](t, body)
+	if status != 503 || f.Error.Code != admin.CodeCutShort || !strings.Contains(f.Error.Message, "7 lease(s) of pod pod-a were revoked") || strings.Contains(body, "hunter2") {
+		t.Errorf("%d %s", status, body)
 	}
 }

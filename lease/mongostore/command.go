@@ -12,7 +12,7 @@ import (
 
 // failed names the verb in an error.
 func failed(verb string, err error) error {
-	return fmt.Errorf("lease store in MongoDB: %s: %w", verb, err)
+	return fmt.Errorf("lease store in MongoDB: %s: %w", verb, reached(err))
 }
 
 // pick chooses a collection.

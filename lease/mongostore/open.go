@@ -64,7 +64,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, uriError(o.URI, err)
 	}
 	s := &Store{client: client, name: o.Database}
-	first, cancel := context.WithTimeout(ctx, firstContact)
+	wait := firstContact
+	if end, bounded := ctx.Deadline(); bounded {
+		wait = min(wait, time.Until(end)/2) // whoever has little time wants to use the store as well
+	}
+	first, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if _, err := s.collections(first); errors.Is(err, ErrForeign) || errors.Is(err, errFormat) {
 		return nil, errors.Join(err, client.Disconnect(context.WithoutCancel(ctx)))
@@ -110,7 +114,7 @@ func (s *Store) collections(ctx context.Context) (*collections, error) {
 	}
 	c, err := prepare(ctx, s.client, s.name)
 	if err != nil {
-		return nil, fmt.Errorf("lease store in MongoDB database %s: %w", s.name, err)
+		return nil, fmt.Errorf("lease store in MongoDB database %s: %w", s.name, reached(err))
 	}
 	s.ready.Store(c)
 	return c, nil
@@ -122,7 +126,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	if err := s.client.Ping(ctx, readpref.Primary()); err != nil {
-		return fmt.Errorf("lease store in MongoDB database %s: %w", s.name, err)
+		return fmt.Errorf("lease store in MongoDB database %s: %w", s.name, reached(err))
 	}
 	return nil
 }

@@ -47,6 +47,9 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
+	if errors.Is(e.Err, context.DeadlineExceeded) {
+		return "the pod at " + e.Endpoint + " has not answered in time; what it has done by now stands"
+	}
 	return fmt.Sprintf("no pod answers at %s: %v", e.Endpoint, e.Err)
 }
 func (e *UnreachableError) Unwrap() error { return e.Err }
@@ -185,6 +188,8 @@ func (c *Client) refusal(status int, body []byte) error {
 		return &desk.InvalidError{Message: f.Error.Message}
 	case admin.CodeDefinition:
 		return &desk.DefinitionError{Err: errors.New(f.Error.Message)}
+	case admin.CodeCutShort:
+		return &desk.CutShortError{Message: f.Error.Message}
 	case admin.CodeUnauthenticated, admin.CodeForbidden:
 		return &RefusedError{Endpoint: c.Endpoint(), Message: f.Error.Message}
 	}

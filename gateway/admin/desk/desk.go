@@ -77,6 +77,27 @@ func (e *UnavailableError) Error() string {
 }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
+// CutShortError says that an order was carried out in part, how far, and how it is
+// gone on with.
+type CutShortError struct {
+	Message string
+	RanOut  bool // the time given was too short for it
+	Err     error
+}
+
+func (e *CutShortError) Error() string { return e.Message }
+func (e *CutShortError) Unwrap() error { return e.Err }
+
+// ranOut reports whether err comes from the end of the caller's time. A store may
+// refuse a little before that, where an operation could not be done any more.
+func ranOut(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	end, bounded := ctx.Deadline()
+	return bounded && time.Until(end) < time.Second && errors.Is(err, context.DeadlineExceeded)
+}
+
 // Scope is whose leases a caller sees and acts on.
 type Scope struct {
 	// Tenant is empty for an operator, who sees all tenants. For a tenant's
@@ -176,7 +197,16 @@ func (d *Desk) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 	}
 	n, err := d.Engine.RevokePod(ctx, lease.PodID(pod), by)
 	if err != nil {
-		return PodRevoked{}, &UnavailableError{Err: err}
+		out := ranOut(ctx, err)
+		if n == 0 && !out {
+			return PodRevoked{}, &UnavailableError{Err: err}
+		}
+		why := "the lease store could not be reached any more"
+		if out {
+			why = "the time given ran out"
+		}
+		return PodRevoked{}, &CutShortError{RanOut: out, Err: err,
+			Message: fmt.Sprintf("%d lease(s) of pod %s were revoked, then %s; what is left stands, and the same order again goes on with it", n, pod, why)}
 	}
 	if n == 0 {
 		known, err := d.knowsPod(ctx, lease.PodID(pod))

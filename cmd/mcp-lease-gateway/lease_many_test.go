@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+const many = 10_000
+
+// holdMany puts holders of one pod into a store, each with a user's and the
+// tenant's slot, and returns the two kinds of counters.
+func holdMany(t *testing.T, s lease.Store) {
+	t.Helper()
+	var group errgroup.Group
+	group.SetLimit(64)
+	must := func(ok bool, err error) error {
+		if err == nil && !ok {
+			err = fmt.Errorf("it was not booked")
+		}
+		return err
+	}
+	tenant := lease.CounterID("browser|tenant|acme")
+	if err := s.EnsureCounter(t.Context(), tenant, "g"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range many {
+		group.Go(func() error {
+			user := lease.CounterID(fmt.Sprintf("browser|user|acme/u%d", i%100))
+			tok := lease.Token(fmt.Sprintf("%05dzzzzzzzzzzzzzzzzzzzzz", i))
+			if err := s.EnsureCounter(t.Context(), user, "g"); err != nil {
+				return err
+			}
+			if err := s.CreateHolder(t.Context(), lease.Holder{Token: tok, Type: "mcp", Resource: "browser", Tenant: "acme", User: fmt.Sprint("u", i%100), Pod: "dead", TTL: time.Hour}); err != nil {
+				return err
+			}
+			for _, id := range []lease.CounterID{user, tenant} {
+				if _, _, ok, err := s.Increment(t.Context(), id, 2*many); err != nil || !ok {
+					return must(ok, err)
+				}
+			}
+			if ok, err := s.PushLevel(t.Context(), tok, lease.Booking{ID: user, Level: definition.User, Gen: "g"}, time.Hour); err != nil || !ok {
+				return must(ok, err)
+			}
+			return must(s.PushLast(t.Context(), tok, lease.Booking{ID: tenant, Level: definition.Tenant, Gen: "g"}, []lease.CounterID{user}, time.Hour, time.Hour))
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stuck is a store that takes some marks and then no more.
+type stuck struct {
+	lease.Store
+	after int64
+	marks atomic.Int64
+}
+
+func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+	if s.marks.Add(1) > s.after {
+		<-ctx.Done()
+		return lease.Holder{}, false, ctx.Err()
+	}
+	return s.Store.MarkHolder(ctx, t, m)
+}
+
+// revokeMany takes all of them with the command, first in too short a time.
+func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
+	t.Helper()
+	s := open()
+	holdMany(t, s)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile(`(\d+) lease\(s\) of pod dead were revoked, then the time given ran out`)
+	b.open = func(ctx context.Context, c *config.Gateway) (lease.Store, error) {
+		s, err := openStore(ctx, c)
+		return &stuck{Store: s, after: many / 4}, err
+	}
+	code, out, errs := b.run("revoke-pod", "dead", "--yes", "--force", "--timeout", "3s")
+	n := told.FindStringSubmatch(errs)
+	if code != 1 || n == nil || !strings.Contains(errs, "--timeout") || strings.Contains(errs, "cannot be reached") {
+		t.Fatalf("%d %q %q", code, out, errs)
+	}
+	first, err := strconv.Atoi(n[1])
+	if err != nil || first == 0 {
+		t.Fatal(first, err)
+	}
+	b.open = openStore
+	began := time.Now()
+	code, out, errs = b.run("revoke-pod", "dead", "--yes", "--force")
+	if want := fmt.Sprintf("revoked %d lease(s) of pod dead", many-first); code != 0 || !strings.Contains(out, want) {
+		t.Fatalf("after %d: %d %q %q", first, code, out, errs)
+	}
+	t.Logf("%d in the short time, the rest in %s", first, time.Since(began))
+	s = open()
+	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
+	all, err := lease.View{Store: s}.Occupancies(t.Context(), lease.OccupancyFilter{})
+	if err != nil || len(all) != 101 {
+		t.Fatalf("%v, %d counters", err, len(all))
+	}
+	for _, o := range all {
+		if o.Count != 0 || o.Booked != 0 {
+			t.Errorf("%s: count %d, booked %d", o.ID, o.Count, o.Booked)
+		}
+	}
+}
+
+func TestTenThousandLeasesOfAPodAreTakenInTheTimeGiven(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	b.conf.Store.Path = filepath.Join(t.TempDir(), "leases.db")
+	revokeMany(t, b, func() lease.Store { return opened(t, b.conf) })
+}
+
+func opened(t *testing.T, c *config.Gateway) lease.Store {
+	t.Helper()
+	s, err := openStore(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
