@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -191,6 +193,27 @@ func TestAClientThatStaysIsToldBeforeItsSessionIsReopened(t *testing.T) {
 	if a := r.do("POST", id, call(2, "x")); a.status != 200 || !strings.Contains(a.body, "result") {
 		t.Errorf("%+v", a)
 	}
+}
+
+func TestAnUpstreamSessionEndsBeforeItsSlotIsFree(t *testing.T) {
+	r := newRig(t)
+	held := make(chan int, 1)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == "DELETE" {
+			held <- r.engine.held()
+		}
+		r.up.ServeHTTP(w, req)
+	}))
+	defer front.Close()
+	r.docs.change(func(d *server.Document) { d.URL, _ = url.Parse(front.URL + "/mcp") })
+	id := r.open()
+	if a := r.do("DELETE", id, ""); a.status != 204 {
+		t.Fatalf("%+v", a)
+	}
+	if n := <-held; n != 1 {
+		t.Errorf("%d leases were held while the upstream session was ended", n)
+	}
+	r.clean()
 }
 
 func TestASilentCallWithoutItsClientEnds(t *testing.T) {
