@@ -380,34 +380,47 @@ func printDefinition(c *cobra.Command, d desk.Definition) error {
 	return nil
 }
 
-// complete offers the values that living holders have.
+// complete offers the values that living holders have and that begin as what is
+// typed.
 func (t *leaseTool) complete(c *cobra.Command, flag string, of func(desk.Holder) string) {
-	must(c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	must(c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		seen := map[string]bool{}
 		var out []cobra.Completion
-		for _, h := range t.someHolders(c) {
-			if v := of(h); v != "" && !seen[v] {
-				seen[v] = true
-				out = append(out, plain(v))
+		t.someHolders(c, desk.HolderQuery{}, func(page []desk.Holder) bool {
+			for _, h := range page {
+				if v := of(h); v != "" && strings.HasPrefix(v, typed) && !seen[v] {
+					seen[v] = true
+					out = append(out, plain(v))
+				}
 			}
-		}
+			return true
+		})
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}))
 }
 
-func (t *leaseTool) completeToken(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (t *leaseTool) completeToken(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []cobra.Completion
-	for _, h := range t.someHolders(c) {
-		out = append(out, cobra.CompletionWithDesc(h.Token, plain(fmt.Sprintf("%s %s of %s/%s/%s", h.Type, h.Resource, h.Tenant, h.Project, h.User))))
-	}
+	// Tokens are listed in their order, so those that begin as typed are the first
+	// behind it. A page of them is more than a person chooses from.
+	t.someHolders(c, desk.HolderQuery{After: typed}, func(page []desk.Holder) bool {
+		for _, h := range page {
+			if !strings.HasPrefix(h.Token, typed) {
+				break
+			}
+			out = append(out, cobra.CompletionWithDesc(h.Token, plain(fmt.Sprintf("%s %s of %s/%s/%s", h.Type, h.Resource, h.Tenant, h.Project, h.User))))
+		}
+		return false
+	})
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// someHolders reads one page for a completion, quickly or not at all.
-func (t *leaseTool) someHolders(c *cobra.Command) []desk.Holder {
+// someHolders reads pages for a completion, as many as more wants and as come
+// quickly.
+func (t *leaseTool) someHolders(c *cobra.Command, q desk.HolderQuery, more func([]desk.Holder) bool) {
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()
@@ -416,16 +429,19 @@ func (t *leaseTool) someHolders(c *cobra.Command) []desk.Holder {
 	defer cancel()
 	p, err := t.reach()
 	if err != nil {
-		return nil
+		return
 	}
 	defer p.close()
 	r, err := p.reader(ctx)
 	if err != nil {
-		return nil
+		return
 	}
-	page, err := r.Holders(ctx, desk.HolderQuery{Limit: desk.MaxLimit})
-	if err != nil {
-		return nil
+	q.Limit = desk.MaxLimit
+	for {
+		page, err := r.Holders(ctx, q)
+		if err != nil || !more(page.Holders) || page.Next == "" {
+			return
+		}
+		q.After = page.Next
 	}
-	return page.Holders
 }

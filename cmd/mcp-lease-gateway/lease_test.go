@@ -589,6 +589,62 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 	})
 }
 
+func TestCompletionReachesBehindTheFirstThousand(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		for i := range 2500 {
+			err := b.store.CreateHolder(t.Context(), lease.Holder{Token: lease.Token(fmt.Sprintf("%010dzzzzzzzzzzzzzzzz", i)), Type: "mcp", Resource: "browser", Tenant: fmt.Sprintf("t%d", i/1000), TTL: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		root := &cobra.Command{Use: "mcp-lease-gateway"}
+		root.AddCommand(newLeaseCommand(leaseDeps{config: func(string) (*config.Gateway, error) { return b.conf, nil }, token: internalToken,
+			store: func(context.Context, *config.Gateway) (lease.Store, error) { return unclosed{b.store}, nil }}))
+		for line, want := range map[string]string{"lease revoke 000000240": "0000002400 0000002401 0000002402 0000002403 0000002404 0000002405 0000002406 0000002407 0000002408 0000002409",
+			"lease show 0000002499": "0000002499", "lease show 9": "", "lease list --tenant t2": "t2", "lease list --tenant x": ""} {
+			var out bytes.Buffer
+			root.SetOut(&out)
+			root.SetErr(io.Discard)
+			root.SetArgs(append([]string{"__complete"}, strings.Split(line, " ")...))
+			err := root.ExecuteContext(t.Context())
+			var got []string
+			for l := range strings.Lines(out.String()) {
+				if word, _, _ := strings.Cut(strings.TrimSpace(l), "\t"); !strings.HasPrefix(word, ":") {
+					got = append(got, word)
+				}
+			}
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%q: %v %q", line, err, got)
+			}
+		}
+	})
+}
+
+func TestAnAmbiguousTokenIsWrongUsageAndNamesTheCandidates(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *deskBench) {
+		for _, tok := range []lease.Token{"abcdefgh1xxxxxxxxxxxxxxxxx", "abcdefgh2xxxxxxxxxxxxxxxxx", "abcdefgi3xxxxxxxxxxxxxxxxx"} {
+			if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: tok, Type: "mcp", Resource: "browser", Tenant: "acme", Pod: "pod-a", TTL: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, _, errs := b.run("revoke", "abcdefg", "--yes")
+		for _, want := range []string{"more than one", "abcdefgh1", "abcdefgh2", "abcdefgi"} {
+			if code != 2 || !strings.Contains(errs, want) {
+				t.Errorf("%d: lacks %q: %s", code, want, errs)
+			}
+		}
+		if strings.Contains(errs, "xxxx") {
+			t.Errorf("a whole token is shown: %s", errs)
+		}
+		if code, out, _ := b.run("list"); code != 0 || strings.Count(out, "PENDING") != 3 {
+			t.Errorf("one was taken: %s", out)
+		}
+		if code, _, errs := b.run("revoke", "abcdefgh2", "--yes"); code != 0 {
+			t.Errorf("a candidate as it is shown: %d %s", code, errs)
+		}
+	})
+}
+
 func TestOnlyStoreAndInternalAreNeeded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	write := func(text string) {

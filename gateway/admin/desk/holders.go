@@ -22,6 +22,9 @@ const (
 // characters would name holders by accident.
 const minToken = 4
 
+// maxCandidates is how many tokens are named that begin alike.
+const maxCandidates = 5
+
 var allStates = []lease.State{lease.Pending, lease.Held, lease.Revoked}
 
 // HolderQuery selects holders; empty fields select all.
@@ -150,7 +153,8 @@ func (q HolderQuery) filter(s Scope) (lease.Filter, error) {
 }
 
 // resolve finds the one holder of the scope whose token is short or begins with
-// it. Tokens sort, so the first two behind short decide.
+// it. Tokens sort, so those that begin with short are the first behind
+// it.
 func (d *Desk) resolve(ctx context.Context, s Scope, short string, states ...lease.State) (lease.Holder, error) {
 	if err := checkToken(short); err != nil {
 		return lease.Holder{}, err
@@ -162,7 +166,7 @@ func (d *Desk) resolve(ctx context.Context, s Scope, short string, states ...lea
 	if len(exact) == 1 {
 		return exact[0], nil
 	}
-	found, err := d.Engine.Find(ctx, lease.Filter{After: lease.Token(short), Tenant: s.Tenant, States: states, Limit: 2})
+	found, err := d.Engine.Find(ctx, lease.Filter{After: lease.Token(short), Tenant: s.Tenant, States: states, Limit: maxCandidates + 1})
 	if err != nil {
 		return lease.Holder{}, &UnavailableError{Err: err}
 	}
@@ -173,7 +177,11 @@ func (d *Desk) resolve(ctx context.Context, s Scope, short string, states ...lea
 	case 1:
 		return found[0], nil
 	}
-	return lease.Holder{}, &InvalidError{Message: fmt.Sprintf("more than one token begins with %q: give more of its characters", short)}
+	names := shortenAll(found)
+	if len(names) > maxCandidates {
+		names[maxCandidates] = "…"
+	}
+	return lease.Holder{}, &InvalidError{Message: fmt.Sprintf("more than one token begins with %q: %s; give more of its characters", short, strings.Join(names, ", "))}
 }
 
 func view(now time.Time, s Scope, h lease.Holder, short string) Holder {
