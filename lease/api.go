@@ -273,6 +273,8 @@ type Observer interface {
 	Reaped(reason Reason)
 	Reconciled(outcome string) // corrected
 	StoreCalled(op string, took time.Duration, err error)
-	Drifted(label string, level definition.Level, drift int)
+	// Drifted is told by each reconcile pass: the drift, and for how long passes
+	// have seen some without a pause.
+	Drifted(label string, level definition.Level, drift int, age time.Duration)
 	Happened(Event)
 }

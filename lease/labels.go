@@ -2,6 +2,7 @@ package lease
 
 import (
 	"sync"
+	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 )
@@ -14,7 +15,7 @@ const otherLabel = "other"
 type labels struct {
 	mu    sync.Mutex
 	names map[string]string
-	gauge map[driftKey]bool
+	gauge map[driftKey]time.Time // since when there has been drift; zero where there is none
 }
 
 type driftKey struct {
@@ -48,20 +49,30 @@ func (l *labels) of(resource string) string {
 	return otherLabel
 }
 
-// drifted sets the gauges, and those that are no longer there to zero.
-func (l *labels) drifted(now map[driftKey]int, obs Observer) {
+// drifted sets the gauges to what a pass has seen at a time, and those that it
+// has not seen to zero.
+func (l *labels) drifted(seen map[driftKey]int, at time.Time, obs Observer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gauge == nil {
-		l.gauge = map[driftKey]bool{}
+		l.gauge = map[driftKey]time.Time{}
 	}
-	for k := range l.gauge {
-		if _, ok := now[k]; !ok {
-			obs.Drifted(k.label, k.level, 0)
+	for k := range seen {
+		if _, ok := l.gauge[k]; !ok {
+			l.gauge[k] = time.Time{}
 		}
 	}
-	for k, d := range now {
-		l.gauge[k] = true
-		obs.Drifted(k.label, k.level, d)
+	for k, since := range l.gauge {
+		var age time.Duration
+		switch drift := seen[k]; {
+		case drift == 0:
+			since = time.Time{}
+		case since.IsZero():
+			since = at
+		default:
+			age = at.Sub(since)
+		}
+		l.gauge[k] = since
+		obs.Drifted(k.label, k.level, seen[k], age)
 	}
 }

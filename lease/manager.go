@@ -259,14 +259,14 @@ func storeGone(err error) *UnavailableError {
 // nobody observes nothing.
 type nobody struct{}
 
-func (nobody) Acquired(string, string, time.Duration)   {}
-func (nobody) Checked(string, string)                   {}
-func (nobody) Released(string, string)                  {}
-func (nobody) Reaped(Reason)                            {}
-func (nobody) Reconciled(string)                        {}
-func (nobody) StoreCalled(string, time.Duration, error) {}
-func (nobody) Drifted(string, definition.Level, int)    {}
-func (nobody) Happened(Event)                           {}
+func (nobody) Acquired(string, string, time.Duration)               {}
+func (nobody) Checked(string, string)                               {}
+func (nobody) Released(string, string)                              {}
+func (nobody) Reaped(Reason)                                        {}
+func (nobody) Reconciled(string)                                    {}
+func (nobody) StoreCalled(string, time.Duration, error)             {}
+func (nobody) Drifted(string, definition.Level, int, time.Duration) {}
+func (nobody) Happened(Event)                                       {}
 
 // unreachable is a pod without peers.
 type unreachable struct{}

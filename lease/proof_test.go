@@ -231,12 +231,12 @@ func (o watcher) note(s string) {
 func (o watcher) Acquired(label, outcome string, _ time.Duration) {
 	o.note("acquire " + label + " " + outcome)
 }
-func (o watcher) Checked(label, outcome string)            { o.note("check " + label + " " + outcome) }
-func (o watcher) Released(label, outcome string)           { o.note("release " + label + " " + outcome) }
-func (o watcher) Reaped(r lease.Reason)                    { o.note("reap " + string(r)) }
-func (o watcher) Reconciled(outcome string)                { o.note("reconcile " + outcome) }
-func (o watcher) StoreCalled(string, time.Duration, error) {}
-func (o watcher) Drifted(string, definition.Level, int)    {}
+func (o watcher) Checked(label, outcome string)                        { o.note("check " + label + " " + outcome) }
+func (o watcher) Released(label, outcome string)                       { o.note("release " + label + " " + outcome) }
+func (o watcher) Reaped(r lease.Reason)                                { o.note("reap " + string(r)) }
+func (o watcher) Reconciled(outcome string)                            { o.note("reconcile " + outcome) }
+func (o watcher) StoreCalled(string, time.Duration, error)             {}
+func (o watcher) Drifted(string, definition.Level, int, time.Duration) {}
 func (o watcher) Happened(e lease.Event) {
 	o.w.mu.Lock()
 	defer o.w.mu.Unlock()

@@ -866,6 +866,6 @@ func (l *labelled) Reaped(lease.Reason)                      {}
 func (l *labelled) Reconciled(string)                        {}
 func (l *labelled) StoreCalled(string, time.Duration, error) {}
 func (l *labelled) Happened(lease.Event)                     {}
-func (l *labelled) Drifted(name string, _ definition.Level, _ int) {
+func (l *labelled) Drifted(name string, _ definition.Level, _ int, _ time.Duration) {
 	l.names = append(l.names, name)
 }

@@ -97,6 +97,6 @@ func (m *Manager) Reconcile(ctx context.Context) (Reconciled, error) {
 	if err != nil {
 		return done, unavailable("the lease store could not be reached", err)
 	}
-	m.labels.drifted(drift, m.obs)
+	m.labels.drifted(drift, time.Now(), m.obs)
 	return done, nil
 }

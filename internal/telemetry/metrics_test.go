@@ -182,6 +182,15 @@ func TestEverySeriesMovesWhenItsEventHappens(t *testing.T) {
 		if got := series(t, b.reg)[`vance_lease_drift{level="tenant",resource="browser"}`]; got != 1 {
 			t.Errorf("drift is %v, want 1", got)
 		}
+		b.moves(`vance_lease_drift_seconds{level="tenant",resource="browser"}`, func() {
+			time.Sleep(20 * time.Second) // less than the margin: it cannot be corrected yet
+			if _, err := b.engine.Reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got := series(t, b.reg)[`vance_lease_drift_seconds{level="tenant",resource="browser"}`]; got != 20 {
+			t.Errorf("the drift is %v s old, want 20", got)
+		}
 		b.moves(`vance_lease_reconcile_total{outcome="corrected"}`, func() {
 			time.Sleep(10 * time.Minute)
 			if _, err := b.engine.Reconcile(t.Context()); err != nil {
@@ -319,7 +328,7 @@ func TestLabelsAreThoseOfTheSpec(t *testing.T) {
 	allowed := map[string][]string{
 		"vance_lease_acquire_total": {"resource", "outcome"}, "vance_lease_check_total": {"resource", "outcome"}, "vance_lease_release_total": {"resource", "outcome"},
 		"vance_lease_reap_total": {"reason"}, "vance_lease_reconcile_total": {"outcome"}, "vance_lease_acquire_seconds": {"resource"}, "vance_lease_store_seconds": {"op"},
-		"vance_lease_store_errors_total": {"op"}, "vance_lease_drift": {"resource", "level"}, "vance_gateway_sessions": {"server"}, "vance_gateway_request_seconds": {"server", "method"},
+		"vance_lease_store_errors_total": {"op"}, "vance_lease_drift": {"resource", "level"}, "vance_lease_drift_seconds": {"resource", "level"}, "vance_gateway_sessions": {"server"}, "vance_gateway_request_seconds": {"server", "method"},
 		"vance_gateway_session_close_total": {"outcome"}, "vance_gateway_reload_total": {"outcome"},
 	}
 	seen := map[string]bool{}

@@ -24,6 +24,7 @@ type Metrics struct {
 	storeSeconds   *prometheus.HistogramVec
 	storeErrors    *prometheus.CounterVec
 	drift          *prometheus.GaugeVec
+	driftSeconds   *prometheus.GaugeVec
 	sessions       *prometheus.GaugeVec
 	requestSeconds *prometheus.HistogramVec
 	closes         *prometheus.CounterVec
@@ -59,6 +60,7 @@ func New(r prometheus.Registerer) *Metrics {
 		storeSeconds:   seconds("vance_lease_store_seconds", "Time of one store operation.", "op"),
 		storeErrors:    counter("vance_lease_store_errors_total", "Store operations that failed.", "op"),
 		drift:          gauge("vance_lease_drift", "Count minus booked holders, summed over the counters of a resource and level.", "resource", "level"),
+		driftSeconds:   gauge("vance_lease_drift_seconds", "For how long the reconciler has seen drift of a resource and level without a pause.", "resource", "level"),
 		sessions:       gauge("vance_gateway_sessions", "Client sessions that this pod has opened or served and that have not ended.", "server"),
 		requestSeconds: seconds("vance_gateway_request_seconds", "Time of a client request until the end of its answer.", "server", "method"),
 		closes:         counter("vance_gateway_session_close_total", "Upstream session ends by outcome: confirmed, refused, unreachable.", "outcome"),
@@ -117,9 +119,10 @@ func (m *Metrics) StoreCalled(op string, took time.Duration, err error) {
 	}
 }
 
-// Drifted sets the drift of a resource and level.
-func (m *Metrics) Drifted(label string, level definition.Level, drift int) {
+// Drifted sets the drift of a resource and level, and its age.
+func (m *Metrics) Drifted(label string, level definition.Level, drift int, age time.Duration) {
 	m.drift.WithLabelValues(label, string(level)).Set(float64(drift))
+	m.driftSeconds.WithLabelValues(label, string(level)).Set(age.Seconds())
 }
 
 // Happened passes an event on.
