@@ -21,8 +21,8 @@ import (
 const many = 10_000
 
 // holdMany puts holders of one pod into a store, each with a user's and the
-// tenant's slot, and returns the two kinds of counters.
-func holdMany(t *testing.T, s lease.Store) {
+// tenant's slot.
+func holdMany(t *testing.T, s lease.Store, pod lease.PodID) {
 	t.Helper()
 	var group errgroup.Group
 	group.SetLimit(64)
@@ -43,7 +43,7 @@ func holdMany(t *testing.T, s lease.Store) {
 			if err := s.EnsureCounter(t.Context(), user, "g"); err != nil {
 				return err
 			}
-			if err := s.CreateHolder(t.Context(), lease.Holder{Token: tok, Type: "mcp", Resource: "browser", Tenant: "acme", User: fmt.Sprint("u", i%100), Pod: "dead", TTL: time.Hour}); err != nil {
+			if err := s.CreateHolder(t.Context(), lease.Holder{Token: tok, Type: "mcp", Resource: "browser", Tenant: "acme", User: fmt.Sprint("u", i%100), Pod: pod, TTL: time.Hour}); err != nil {
 				return err
 			}
 			for _, id := range []lease.CounterID{user, tenant} {
@@ -81,7 +81,7 @@ func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (le
 func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
 	t.Helper()
 	s := open()
-	holdMany(t, s)
+	holdMany(t, s, "dead")
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

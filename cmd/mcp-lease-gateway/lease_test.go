@@ -296,6 +296,11 @@ func TestCountersShowDrift(t *testing.T) {
 		if code != 0 || !strings.Contains(out, "corrected 0, removed 0, left 1") || !strings.Contains(out, "browser|tenant|acme") {
 			t.Errorf("%d %q %q", code, out, errs)
 		}
+		if b.conf.Store.Kind == "mongodb" { // without a pod; the pod writes it into its audit log
+			if events, err := b.store.Events(t.Context(), "", 10); err != nil || len(events) != 1 || events[0].Kind != "reconciled" || !strings.HasPrefix(events[0].By, "operator ") {
+				t.Errorf("who reconciled is not on record: %v %+v", err, events)
+			}
+		}
 	})
 }
 

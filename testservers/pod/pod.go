@@ -36,7 +36,8 @@ type Config struct {
 	Documents map[string]string
 	// Secrets maps "<tenant>/<project>/<name>" to a text.
 	Secrets map[string]string
-	// Store, Lease, Session and Identity are the YAML below these keys.
+	// Store, Lease, Session and Identity are the YAML below these keys. Every pod
+	// has the same session key where Session names none.
 	Store    string
 	Lease    string
 	Session  string
@@ -156,9 +157,17 @@ func (c Config) yaml(listen, internal string) string {
 		listen, internal, Token, internal,
 		block(or(c.Store, "kind: embedded\npath: leases.db")),
 		block(or(c.Lease, "reapInterval: 1s\nreconcileSafety: 4s\npendingTTL: 5s")),
-		block(or(c.Session, "openWait: 1s")+"\nkeys: ["+key+"]"),
+		block(withKeys(or(c.Session, "openWait: 1s"), key)),
 		block(or(c.Identity, "anonymous: {tenant: acme, projects: [\"*\"], user: ada}")),
 		c.More)
+}
+
+// withKeys adds a session key where session names none.
+func withKeys(session, key string) string {
+	if strings.Contains(session, "keys:") {
+		return session
+	}
+	return session + "\nkeys: [" + key + "]"
 }
 
 // WaitReady waits until /readyz answers 200.
