@@ -57,7 +57,7 @@ func levelsOf(hs []Holder) []Booking {
 
 // takenAtOnce is how many holders takeEach has under way: enough that the store's
 // round trips and flushes are shared, few enough to leave it to others as well.
-const takenAtOnce = 16
+const takenAtOnce = 32
 
 // takeEach calls take for every holder, several at once, until one fails. It
 // returns how many it took, also beside an error.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -158,7 +159,7 @@ func (v View) ForceRevoke(ctx context.Context, t Token, c Cause) (Holder, error)
 
 // endTime is how long a forced mark that has begun may take, with its slots, when
 // the caller's time is up.
-const endTime = 3 * time.Second
+const endTime = 5 * time.Second
 
 // force marks a holder and gives its slots back. ok says that the mark stands,
 // whatever came after it.
@@ -175,18 +176,27 @@ func (v View) force(ctx context.Context, t Token, c Cause, gens map[CounterID]Ge
 	if err != nil || !ok {
 		return Holder{}, false, err
 	}
-	for _, b := range before.Levels {
-		gen, known := gens[b.ID]
-		if !known {
-			gen = b.Gen
-		}
-		if _, derr := v.Store.Decrement(end, b.ID, gen); derr != nil {
-			err = errors.Join(err, fmt.Errorf("the lease is revoked; counter %s is left to reconcile: %w", b.ID, derr))
-		}
+	// At once, so that a store which flushes for several together does so.
+	errs := make([]error, len(before.Levels)+1)
+	var all sync.WaitGroup
+	for i, b := range before.Levels {
+		all.Go(func() {
+			gen, known := gens[b.ID]
+			if !known {
+				gen = b.Gen
+			}
+			if _, err := v.Store.Decrement(end, b.ID, gen); err != nil {
+				errs[i] = fmt.Errorf("the lease is revoked; counter %s is left to reconcile: %w", b.ID, err)
+			}
+		})
 	}
-	e := eventOf("forced", before)
-	e.At, e.Reason, e.By = time.Now(), string(ReasonRevoke), c.By
-	return before, true, errors.Join(err, v.Store.AddEvent(end, e))
+	all.Go(func() {
+		e := eventOf("forced", before)
+		e.At, e.Reason, e.By = time.Now(), string(ReasonRevoke), c.By
+		errs[len(before.Levels)] = v.Store.AddEvent(end, e)
+	})
+	all.Wait()
+	return before, true, errors.Join(errs...)
 }
 
 // ForceRevokePod is ForceRevoke for every lease of a pod. It returns how many

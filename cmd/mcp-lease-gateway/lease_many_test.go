@@ -62,17 +62,18 @@ func holdMany(t *testing.T, s lease.Store, pod lease.PodID) {
 	}
 }
 
-// stuck is a store that takes some marks and then no more.
+// stuck is a store that takes some marks, and no more within the command's time.
 type stuck struct {
 	lease.Store
 	after int64
+	until context.Context // the command's
 	marks atomic.Int64
 }
 
 func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
 	if s.marks.Add(1) > s.after {
-		<-ctx.Done()
-		return lease.Holder{}, false, ctx.Err()
+		<-s.until.Done()
+		return lease.Holder{}, false, s.until.Err()
 	}
 	return s.Store.MarkHolder(ctx, t, m)
 }
@@ -88,9 +89,9 @@ func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
 	told := regexp.MustCompile(`(\d+) lease\(s\) of pod dead were revoked, then the time given ran out`)
 	b.open = func(ctx context.Context, c *config.Gateway) (lease.Store, error) {
 		s, err := openStore(ctx, c)
-		return &stuck{Store: s, after: many / 4}, err
+		return &stuck{Store: s, after: many / 20, until: ctx}, err
 	}
-	code, out, errs := b.run("revoke-pod", "dead", "--yes", "--force", "--timeout", "3s")
+	code, out, errs := b.run("revoke-pod", "dead", "--yes", "--force", "--timeout", "8s")
 	n := told.FindStringSubmatch(errs)
 	if code != 1 || n == nil || !strings.Contains(errs, "--timeout") || strings.Contains(errs, "cannot be reached") {
 		t.Fatalf("%d %q %q", code, out, errs)
@@ -101,7 +102,7 @@ func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
 	}
 	b.open = openStore
 	began := time.Now()
-	code, out, errs = b.run("revoke-pod", "dead", "--yes", "--force")
+	code, out, errs = b.run("revoke-pod", "dead", "--yes", "--force", "--timeout", "3m")
 	if want := fmt.Sprintf("revoked %d lease(s) of pod dead", many-first); code != 0 || !strings.Contains(out, want) {
 		t.Fatalf("after %d: %d %q %q", first, code, out, errs)
 	}
