@@ -251,7 +251,9 @@ func TestASessionWithoutACallIsNotTouched(t *testing.T) {
 	checks, peeks := r.engine.checks, r.engine.peeks
 	r.engine.mu.Unlock()
 	r.engine.until(t, "looks of the stream", func() bool { return r.engine.peeks >= peeks+5 })
-	if r.engine.mu.Lock(); r.engine.checks != checks {
+	// One look of the call may have been under way at its end; a session that was
+	// touched would have been so as often as its stream has looked.
+	if r.engine.mu.Lock(); r.engine.checks > checks+1 {
 		t.Errorf("%d touches without a call", r.engine.checks-checks)
 	}
 	r.engine.mu.Unlock()

@@ -276,12 +276,13 @@ func TestForward(t *testing.T) {
 		}
 	})
 	// The near side, as session calls it.
-	var failed error
+	failed := make(chan error, 100)
 	c := client(t, nil)
 	target := p.registration("pod-b")
 	near := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if failed = c.Forward(w, r, target, caller, "browser", body); failed != nil {
+		if err := c.Forward(w, r, target, caller, "browser", body); err != nil {
+			failed <- err
 			w.WriteHeader(http.StatusTeapot)
 		}
 	}))
@@ -367,8 +368,11 @@ func TestForward(t *testing.T) {
 			c, target = client(t, x.change), x.pod
 			resp := post(t)
 			resp.Body.Close()
-			if failed == nil || x.is != nil && !errors.Is(failed, x.is) || resp.StatusCode != http.StatusTeapot {
-				t.Errorf("error %v, status %d", failed, resp.StatusCode)
+			if resp.StatusCode != http.StatusTeapot {
+				t.Fatalf("status %d", resp.StatusCode)
+			}
+			if err := <-failed; x.is != nil && !errors.Is(err, x.is) {
+				t.Errorf("error %v", err)
 			}
 		})
 	}
