@@ -232,6 +232,9 @@ func (d *dispatcher) route(ctx context.Context, h Holder) error {
 		if unreachable = d.m.opt.Peers.Revoked(peerCtx, p, h.Token); unreachable == nil {
 			return nil
 		}
+		if d.m.faults.UnreachableStays {
+			return unreachable
+		}
 	}
 	if h.PodBound {
 		if alive {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,10 @@ func NewFaulty(opt Options, f Faults) (*Manager, error) {
 		return nil, err
 	}
 	m.faults = f
+	if f.LooksBackOff {
+		var looks atomic.Int32
+		m.lines.jitter = func() time.Duration { return pollMin << min(looks.Add(1), 6) }
+	}
 	return m, nil
 }
 

@@ -18,4 +18,10 @@ type faults struct {
 	AcquiresUnregistered bool // takes leases before the registration was seen
 	NewcomersBarge       bool // a newcomer tries before those who wait
 	ReleaseWakesNobody   bool // local waiters learn of a release by their next look
+	LooksBackOff         bool // the pause between looks doubles; tests put that in place of the jitter
+	SweepsAtEachLook     bool // a lazy sweep goes with every look
+	UnreachableStays     bool // the mark of a pod that cannot be reached waits for that pod
+	SafeUntilNoBeat      bool // SafeUntil does not know that a pod out of touch is reaped
+	SafeUntilNoSafety    bool // SafeUntil takes all clocks to run equally fast
+	NoopSeesOwnPod       bool // an acquire makes sure of the registration before it looks at the caps
 }

@@ -34,6 +34,9 @@ type full struct {
 // and *UnavailableError; it answers within the wait plus one store operation.
 func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if r.Definition.Noop() {
+		if m.faults.NoopSeesOwnPod {
+			_ = m.seeOwnPod(ctx)
+		}
 		label := otherLabel
 		if r.Definition != nil && r.Definition.Label != "" {
 			label = r.Definition.Label

@@ -76,7 +76,10 @@ func (l *Lease) SafeUntil() time.Time {
 	l.mu.Lock()
 	until := l.until
 	l.mu.Unlock()
-	if own := l.m.ownUntil(); !l.m.store.SinglePod() && own.Before(until) {
+	if l.m.faults.SafeUntilNoSafety {
+		until = until.Add(safety(l.ref.TTL))
+	}
+	if own := l.m.ownUntil(); !l.m.store.SinglePod() && own.Before(until) && !l.m.faults.SafeUntilNoBeat {
 		return own
 	}
 	return until

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type twisted struct {
 	lease.Store
 	increment func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error)
 	decrement func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error)
+	ensure    func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) error
 	counters  func(s lease.Store, ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error)
 	list      func(s lease.Store, ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error)
 	booked    func(s lease.Store, ctx context.Context, ids []lease.CounterID) (map[lease.CounterID]int, error)
@@ -53,6 +55,8 @@ type twisted struct {
 	drop      func(s lease.Store, ctx context.Context, t lease.Token) (lease.Holder, bool, error)
 	touch     func(s lease.Store, ctx context.Context, t lease.Token, pod lease.PodID) (bool, error)
 	mark      func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error)
+	holder    func(s lease.Store, ctx context.Context, t lease.Token) (lease.Holder, bool, error)
+	purge     func(s lease.Store, ctx context.Context, age time.Duration) (int, error)
 	unhandled func(s lease.Store, ctx context.Context, limit int) ([]lease.Holder, error)
 	named     func(s lease.Store, ctx context.Context) ([]lease.PodID, error)
 	pods      func(s lease.Store, ctx context.Context) ([]lease.Pod, error)
@@ -78,6 +82,13 @@ func (x *twisted) Decrement(ctx context.Context, id lease.CounterID, g lease.Gen
 		return x.decrement(x.Store, ctx, id, g)
 	}
 	return x.Store.Decrement(ctx, id, g)
+}
+
+func (x *twisted) EnsureCounter(ctx context.Context, id lease.CounterID, g lease.Gen) error {
+	if x.ensure != nil {
+		return x.ensure(x.Store, ctx, id, g)
+	}
+	return x.Store.EnsureCounter(ctx, id, g)
 }
 
 func (x *twisted) Counters(ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error) {
@@ -157,6 +168,20 @@ func (x *twisted) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (
 	return x.Store.MarkHolder(ctx, t, m)
 }
 
+func (x *twisted) Holder(ctx context.Context, t lease.Token) (lease.Holder, bool, error) {
+	if x.holder != nil {
+		return x.holder(x.Store, ctx, t)
+	}
+	return x.Store.Holder(ctx, t)
+}
+
+func (x *twisted) PurgeHandled(ctx context.Context, age time.Duration) (int, error) {
+	if x.purge != nil {
+		return x.purge(x.Store, ctx, age)
+	}
+	return x.Store.PurgeHandled(ctx, age)
+}
+
 func (x *twisted) Unhandled(ctx context.Context, limit int) ([]lease.Holder, error) {
 	if x.unhandled != nil {
 		return x.unhandled(x.Store, ctx, limit)
@@ -176,6 +201,94 @@ func (x *twisted) Pods(ctx context.Context) ([]lease.Pod, error) {
 		return x.pods(x.Store, ctx)
 	}
 	return x.Store.Pods(ctx)
+}
+
+// listsTwice is a store whose push does not ask whether the level is listed
+// already.
+func listsTwice(s lease.Store) lease.Store {
+	var mu sync.Mutex
+	again := map[lease.Token][]lease.Booking{}
+	return twist(func(x *twisted) {
+		x.push = func(s lease.Store, ctx context.Context, t lease.Token, b lease.Booking, maxAge time.Duration) (bool, error) {
+			ok, err := s.PushLevel(ctx, t, b, maxAge)
+			if err != nil || ok {
+				return ok, err
+			}
+			h, _, err := s.Holder(ctx, t)
+			if err != nil || h.State != lease.Pending || !slices.Contains(h.Levels, b) {
+				return false, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			again[t] = append(again[t], b)
+			return true, nil
+		}
+		x.drop = func(s lease.Store, ctx context.Context, t lease.Token) (lease.Holder, bool, error) {
+			h, ok, err := s.DeleteHolder(ctx, t)
+			mu.Lock()
+			defer mu.Unlock()
+			h.Levels = append(h.Levels, again[t]...)
+			return h, ok, err
+		}
+	})(s)
+}
+
+// leavesPending is a store whose mark of a PENDING holder waits for a handler as
+// any other does.
+func leavesPending(s lease.Store) lease.Store {
+	var mu sync.Mutex
+	left := map[lease.Token]bool{}
+	show := func(h lease.Holder) lease.Holder {
+		mu.Lock()
+		defer mu.Unlock()
+		if left[h.Token] && h.Revocation != nil {
+			h.Revocation.HandledAt = time.Time{}
+		}
+		return h
+	}
+	return twist(func(x *twisted) {
+		x.mark = func(s lease.Store, ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
+			before, ok, err := s.MarkHolder(ctx, t, m)
+			mu.Lock()
+			defer mu.Unlock()
+			left[t] = left[t] || ok && before.State == lease.Pending
+			return before, ok, err
+		}
+		x.holder = func(s lease.Store, ctx context.Context, t lease.Token) (lease.Holder, bool, error) {
+			h, ok, err := s.Holder(ctx, t)
+			return show(h), ok, err
+		}
+		x.unhandled = func(s lease.Store, ctx context.Context, limit int) ([]lease.Holder, error) {
+			hs, err := s.Unhandled(ctx, limit)
+			marked, _ := s.Holders(ctx, lease.Filter{States: []lease.State{lease.Revoked}})
+			for _, h := range marked {
+				if h = show(h); h.Revocation.HandledAt.IsZero() && !slices.ContainsFunc(hs, func(o lease.Holder) bool { return o.Token == h.Token }) {
+					hs = append(hs, h)
+				}
+			}
+			return hs, err
+		}
+	})(s)
+}
+
+// joinsPlainly keeps counters under ids whose parts are joined as they are.
+func joinsPlainly(x *twisted) {
+	raw := func(id lease.CounterID) lease.CounterID {
+		plain, err := url.PathUnescape(string(id))
+		if err != nil {
+			panic(err)
+		}
+		return lease.CounterID(plain)
+	}
+	x.increment = func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error) {
+		return s.Increment(ctx, raw(id), c)
+	}
+	x.ensure = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) error {
+		return s.EnsureCounter(ctx, raw(id), g)
+	}
+	x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
+		return s.Decrement(ctx, raw(id), g)
+	}
 }
 
 const always = 1000 * time.Hour
@@ -251,6 +364,9 @@ var mutants = []mutant{
 			return s.DeleteHolder(ctx, t)
 		}
 	})},
+	{name: "a level is listed as often as its entry arrives", killedBy: levelIsListedOnce, wrap: listsTwice},
+	{name: "the parts of a scope are joined as they are", killedBy: scopesAreApart, wrap: twist(joinsPlainly)},
+	{name: "a lease without caps asks the store", killedBy: noopNeedsNoStore, faults: lease.Faults{NoopSeesOwnPod: true}},
 	{name: "a level without its scope is skipped", killedBy: noScopeIsRefused, faults: lease.Faults{SkipsLevelsNoScope: true}},
 	{name: "leases are taken before the registration was seen", killedBy: notBeforeRegistered, faults: lease.Faults{AcquiresUnregistered: true}},
 	{name: "a newcomer tries before those who wait", killedBy: waitersGoInOrder, faults: lease.Faults{NewcomersBarge: true}},
@@ -260,6 +376,8 @@ var mutants = []mutant{
 			return nil, err
 		}
 	})},
+	{name: "who has waited longer is looked for less often", killedBy: waitingCostsOneRead, faults: lease.Faults{LooksBackOff: true}},
+	{name: "each look sweeps", killedBy: waitingCostsOneRead, faults: lease.Faults{SweepsAtEachLook: true}},
 	{name: "a release wakes nobody", killedBy: releaseWakes, faults: lease.Faults{ReleaseWakesNobody: true}},
 
 	// Release, reap, revoke.
@@ -322,6 +440,11 @@ var mutants = []mutant{
 		x.unhandled = func(lease.Store, context.Context, int) ([]lease.Holder, error) { return nil, nil }
 	})},
 	{name: "a reap tells no handler", killedBy: revokeDispatches, faults: lease.Faults{MarksNotDispatched: true}},
+	{name: "the mark of a PENDING holder waits for a handler", killedBy: pendingHasNoHandler, wrap: leavesPending},
+	{name: "a handled mark is removed at once", killedBy: marksArePurged, wrap: twist(func(x *twisted) {
+		x.purge = func(s lease.Store, ctx context.Context, _ time.Duration) (int, error) { return s.PurgeHandled(ctx, 0) }
+	})},
+	{name: "the mark of a pod out of reach waits for that pod", killedBy: matrixUnreachable, faults: lease.Faults{UnreachableStays: true}},
 	{name: "an unconfirmed close can be deleted", killedBy: unconfirmedStaysMark, faults: lease.Faults{UnconfirmedDeletable: true}},
 
 	// Pods.
@@ -383,6 +506,9 @@ var mutants = []mutant{
 			return ok && err == nil, nil
 		}
 	})},
+
+	{name: "SafeUntil does not end with the pod's beat", killedBy: safeUntilIsSafe, faults: lease.Faults{SafeUntilNoBeat: true}},
+	{name: "SafeUntil holds nothing back", killedBy: safeUntilHoldsBack, faults: lease.Faults{SafeUntilNoSafety: true}},
 
 	// Reconcile.
 	{name: "reconcile has no margin", killedBy: scene0, budget: 1, wrap: twist(func(x *twisted) {

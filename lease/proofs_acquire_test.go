@@ -23,6 +23,8 @@ const (
 	firstUseIsNotRefused   = "the first use of a counter is not refused, whoever else comes first"
 	expiredCallerRollsBack = "a caller whose time is up leaves no holder behind"
 	lostPushRollsBack      = "a last push whose reply is lost leaves no HELD holder behind"
+	levelIsListedOnce      = "a level whose entry reaches the store twice is listed and given back once"
+	scopesAreApart         = "scopes whose names join to the same text have a counter each"
 	crashedAcquirerFrees   = "an acquirer that crashed blocks its slot for the pending TTL and not for the lease's"
 	storeDownRefuses       = "a store out of reach refuses within one operation"
 	answersInTime          = "an acquire answers within its wait and one operation, whenever the store begins to hang"
@@ -208,6 +210,29 @@ var acquireProofs = []proof{
 		m.Settle()
 		w.check(w.living() == 0, "%d holders are left", w.living())
 		w.balanced()
+	}},
+	{levelIsListedOnce, func(w *world) {
+		m := w.pod("a", quiet, func(o *lease.Options) { o.Store = repeating{o.Store} })
+		w.acquire(m, wants(browser(nil), "u1"))
+		l := w.acquire(m, wants(browser(nil), "u2"))
+		h, _ := w.holder(l.Ref().Token)
+		w.check(len(h.Levels) == 4, "%+v", h.Levels)
+		w.check(l.Release(context.Background()) == nil, "release failed")
+		w.balanced()
+	}},
+	{scopesAreApart, func(w *world) {
+		m := w.pod("a", quiet)
+		d := browser(map[definition.Level]definition.Cap{definition.User: 1, definition.Project: 1, definition.Tenant: 1})
+		for _, s := range []lease.Scope{
+			{Tenant: "a", Project: "b/c", User: "d/e"},
+			{Tenant: "a/b", Project: "c", User: "d"},
+			{Tenant: "a%2Fb", Project: "c", User: "d"},
+			{Tenant: "a|b", Project: "c", User: "d"},
+			{Tenant: "*", Project: "c", User: "d"},
+		} {
+			w.acquire(m, lease.Request{Type: "t", Definition: d, Tenant: s.Tenant, Project: s.Project, User: s.User, MaxWait: lease.NoWait})
+		}
+		w.check(len(w.counts()) == 15, "%d counters: %v", len(w.counts()), w.counts())
 	}},
 	{crashedAcquirerFrees, func(w *world) {
 		m, other := w.pod("a", quiet), w.pod("b")
@@ -580,4 +605,19 @@ var acquireProofs = []proof{
 		w.check(errors.As(<-done, &u) && time.Since(begun) < time.Second, "it waited %s more", time.Since(begun))
 		w.calls.set(func() { w.calls.down = false })
 	}},
+}
+
+// repeating sends each entry twice, as a network does that delivers again.
+type repeating struct{ lease.Store }
+
+func (r repeating) PushLevel(ctx context.Context, t lease.Token, b lease.Booking, maxAge time.Duration) (bool, error) {
+	ok, err := r.Store.PushLevel(ctx, t, b, maxAge)
+	_, _ = r.Store.PushLevel(ctx, t, b, maxAge)
+	return ok, err
+}
+
+func (r repeating) PushLast(ctx context.Context, t lease.Token, b lease.Booking, others []lease.CounterID, ttl, maxAge time.Duration) (bool, error) {
+	ok, err := r.Store.PushLast(ctx, t, b, others, ttl, maxAge)
+	_, _ = r.Store.PushLast(ctx, t, b, others, ttl, maxAge)
+	return ok, err
 }

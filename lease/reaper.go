@@ -124,7 +124,7 @@ func (m *Manager) reapIdle(ctx context.Context, resource string, rounds int) (in
 // periodic one, handlers included, and nobody waits for those. It reports
 // whether a slot was freed.
 func (m *Manager) lazySweep(ctx context.Context, resource string) bool {
-	if !m.lazy.open(resource, time.Now()) {
+	if !m.lazy.open(resource, time.Now()) && !m.faults.SweepsAtEachLook {
 		return false
 	}
 	n, err := m.reapIdle(ctx, resource, 1)
