@@ -3,6 +3,7 @@ package document
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -223,23 +224,9 @@ func TestCache(t *testing.T) {
 		})
 	})
 	t.Run("a load that began before a change is not given to whoever asks after it, and not kept", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := make()
-			f.hold = chan0()
-			hold := f.hold
-			done := chan0()
-			go func() { defer close(done); get(t, f, "thesis", "old") }()
-			synctest.Wait()
-			f.text, f.hold = "new", nil
-			f.Changed(Change{Key{"acme", "thesis", docPath}})
-			get(t, f, "thesis", "new")
-			close(hold) // the old load ends last
-			<-done
-			get(t, f, "thesis", "new")
-			if f.loads != 2 {
-				t.Errorf("%d loads", f.loads)
-			}
-		})
+		for _, wrong := range changeDuringLoad(t, noneLacks) {
+			t.Error(wrong)
+		}
 	})
 	t.Run("errors are not kept", func(t *testing.T) {
 		f := make()
@@ -309,6 +296,97 @@ func TestCache(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lateLoad is a safeguard that a cache lacks against a load which a change
+// overtook.
+type lateLoad int
+
+const (
+	noneLacks lateLoad = iota
+	keepsEnded
+	sparesLoading
+)
+
+// changeDuringLoad changes a document while it is being loaded and returns what
+// went wrong.
+func changeDuringLoad(t *testing.T, lacks lateLoad) (wrong []string) {
+	synctest.Test(t, func(t *testing.T) {
+		key := Key{"acme", "thesis", docPath}
+		cascade, hold, changed := NewCascade(), chan0(), atomic.Bool{}
+		var loads atomic.Int32
+		var c *Cache[string]
+		locked := func(change func()) *entry[string] {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if change != nil {
+				change()
+			}
+			return c.entries[key]
+		}
+		c = NewCache(cascade, func(context.Context, string, string, string) (string, error) {
+			loads.Add(1)
+			if lacks == keepsEnded {
+				e := locked(nil)
+				defer locked(func() { c.entries[key] = e })
+			}
+			if changed.Load() {
+				return "new", nil
+			}
+			<-hold
+			return "old", nil
+		})
+		ask := func() <-chan string {
+			got := make(chan string, 1)
+			go func() {
+				text, err := c.Get(t.Context(), key.Tenant, key.Project, key.Path)
+				if err != nil {
+					text = err.Error()
+				}
+				got <- text
+			}()
+			synctest.Wait()
+			return got
+		}
+		before := ask()
+		loading := locked(nil)
+		changed.Store(true)
+		cascade.Changed(Change{key})
+		if lacks == sparesLoading {
+			locked(func() { c.entries[key] = loading })
+		}
+		after := ask()
+		close(hold) // the load that began first ends last
+		synctest.Wait()
+		later := ask()
+		for _, answer := range []struct{ who, got, want string }{
+			{"before the change", <-before, "old"}, {"after the change", <-after, "new"}, {"after both loads", <-later, "new"},
+		} {
+			if answer.got != answer.want {
+				wrong = append(wrong, "who asked "+answer.who+" got "+answer.got+", want "+answer.want)
+			}
+		}
+		if n := loads.Load(); n != 2 {
+			wrong = append(wrong, strconv.Itoa(int(n))+" loads, want 2")
+		}
+	})
+	return wrong
+}
+
+// Each safeguard against a load that a change overtook is needed.
+func TestLateLoadsAreNoticed(t *testing.T) {
+	for lacks, name := range map[lateLoad]string{
+		keepsEnded:    "a load that ends is kept, whatever happened meanwhile",
+		sparesLoading: "a change drops what is loaded and not what is being loaded",
+	} {
+		t.Run(name, func(t *testing.T) {
+			wrong := changeDuringLoad(t, lacks)
+			if len(wrong) == 0 {
+				t.Fatal("nobody notices")
+			}
+			t.Log(wrong[0])
+		})
+	}
 }
 
 func chan0() chan struct{} { return make(chan struct{}) }
