@@ -884,7 +884,7 @@ func FuzzOneLine(f *testing.F) {
 func TestAChainOfShortLivedProcessesIsCaught(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("no setsid here")
+		t.Fatal("setsid is missing: it is in Debian's util-linux")
 	}
 	script := filepath.Join(t.TempDir(), "chain.sh")
 	if err := os.WriteFile(script, []byte("setsid sh \"$0\" &\nexit 0\n"), 0o600); err != nil {
@@ -894,14 +894,28 @@ func TestAChainOfShortLivedProcessesIsCaught(t *testing.T) {
 	next(t, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	// On a machine that is busy the chain can outrun its guard for longer than
+	// Close waits; the guard goes on for a minute.
 	if err := p.Close(ctx); err != nil {
-		t.Fatal(err)
+		t.Log(err)
 	}
-	if stats, err := filepath.Glob("/proc/[0-9]*/cmdline"); err == nil {
+	left := func() (found []string) {
+		stats, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, f := range stats {
 			if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(script)) {
-				t.Errorf("%s is left: %q", f, b)
+				found = append(found, fmt.Sprintf("%s %q", f, b))
 			}
 		}
+		return found
+	}
+	deadline := time.Now().Add(time.Minute)
+	for found := left(); len(found) > 0; found = left() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the chain goes on: %v", found)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
