@@ -26,7 +26,7 @@ run: build
 # race detector and every part from outside.
 test: build parts schedules
 	$(MAKE) --no-print-directory fuzz FUZZTIME=4s
-	./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
+	./.ci/told ./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
 
 # No part from outside: what to run while working.
 quick:

@@ -136,7 +136,7 @@ func Launch(t testing.TB, c Config) *Process {
 			}
 		}
 		if t.Failed() {
-			t.Logf("log of the pod in %s:\n%s", p.Dir, p.Log())
+			t.Logf("end of the log of the pod in %s:\n%s", p.Dir, lastLines(p.Log(), 60))
 		}
 	})
 	return p
@@ -236,6 +236,18 @@ func (p *Process) Restart(t testing.TB) *Process {
 
 // Log returns what the process has printed so far.
 func (p *Process) Log() string { return p.log.String() }
+
+// lastLines returns the last n lines of a log, without the audit's refusals: a
+// test with many clients has thousands of those, and they hide all else.
+func lastLines(log string, n int) string {
+	var lines []string
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, `"kind":"refused"`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
 
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
