@@ -100,7 +100,7 @@ func TestCapsHoldWhilePodsDieAndTheStoreGoesAway(t *testing.T) {
 		}
 
 		i, frozen := w.take(r)
-		if err := frozen.Freeze(); err != nil {
+		if err := w.freeze(frozen); err != nil {
 			t.Fatal(err)
 		}
 		pause(ctx, ttl+staleAfter)

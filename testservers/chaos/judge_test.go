@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -77,6 +78,7 @@ func (j *judge) read(ctx context.Context) (hs []holder, cs []counter, err error)
 // later, and a handler that ran in between is seen by its time.
 func (j *judge) look(ctx context.Context) {
 	began := time.Now()
+	paused := j.w.pausedNames()
 	sessions := j.w.upstream.Stats().Sessions
 	hs, cs, err := j.read(ctx)
 	if err != nil {
@@ -94,7 +96,7 @@ func (j *judge) look(ctx context.Context) {
 	}
 	var names []string
 	for _, s := range sessions {
-		if !leaving[s.ID] && !j.w.nobodyKnows(s.Client) {
+		if !leaving[s.ID] && !j.w.nobodyKnows(s.Client) && !paused[s.Client] {
 			names = append(names, s.Client)
 		}
 	}
@@ -117,6 +119,13 @@ func (w *world) nobodyKnows(name string) bool {
 	w.unansweredMu.Lock()
 	defer w.unansweredMu.Unlock()
 	return w.unanswered[name]
+}
+
+// pausedNames lists the clients that wait for a pod which was frozen meanwhile.
+func (w *world) pausedNames() map[string]bool {
+	w.unansweredMu.Lock()
+	defer w.unansweredMu.Unlock()
+	return maps.Clone(w.paused)
 }
 
 // settled demands that all is given back. It returns what is not, or nothing.

@@ -60,10 +60,16 @@ type world struct {
 	// no answer: only of those may the upstream have a session that nobody knows.
 	unansweredMu sync.Mutex
 	unanswered   map[string]bool
+	// opening are the names under which a client waits for a session, with the
+	// pod it waits for; paused those of a pod that was frozen meanwhile. Such a
+	// holder is idle beyond its TTL before it has told its session's id, so its
+	// slot is free while the session lives.
+	opening map[string]string
+	paused  map[string]bool
 }
 
 func newWorld(t *testing.T, withFlaky bool) *world {
-	w := &world{t: t, upstream: browser.New(browser.Behavior{}), lostFor: map[string]int{}, unanswered: map[string]bool{}, database: "chaos"}
+	w := &world{t: t, upstream: browser.New(browser.Behavior{}), lostFor: map[string]int{}, unanswered: map[string]bool{}, opening: map[string]string{}, paused: map[string]bool{}, database: "chaos"}
 	t.Cleanup(w.upstream.Close)
 	server := httptest.NewServer(w.upstream)
 	t.Cleanup(server.Close)
@@ -169,19 +175,20 @@ func (w *world) session(ctx context.Context, r *rand.Rand, c *caller, name strin
 	}
 	// Not the load's own context: a session's end belongs to the run.
 	life := context.WithoutCancel(ctx)
+	w.asks(name, base)
 	a, err := c.open(life, base, name)
+	paused := w.answered(name, err == nil)
 	switch {
 	case err != nil:
 		w.cut.Add(1)
-		w.unansweredMu.Lock()
-		w.unanswered[name] = true
-		w.unansweredMu.Unlock()
 		return
 	case a.code == "LEASE_BUSY":
 		w.refused.Add(1)
 		return
 	case a.code == "LEASE_UNAVAILABLE":
 		w.unavailable.Add(1)
+		return
+	case a.code == "LEASE_LOST" && paused:
 		return
 	case a.session == "":
 		w.t.Errorf("open of %s: status %d, code %q: %s", name, a.status, a.code, a.message)
@@ -227,6 +234,39 @@ func (w *world) session(ctx context.Context, r *rand.Rand, c *caller, name strin
 		pause(life, 200*time.Millisecond)
 	}
 	w.abandoned.Add(1)
+}
+
+// asks notes that a client asks a pod for a session.
+func (w *world) asks(name, base string) {
+	w.unansweredMu.Lock()
+	defer w.unansweredMu.Unlock()
+	w.opening[name] = base
+}
+
+// answered notes that it has its answer, or will have none, and reports whether
+// the pod was frozen while it waited.
+func (w *world) answered(name string, ok bool) (paused bool) {
+	w.unansweredMu.Lock()
+	defer w.unansweredMu.Unlock()
+	delete(w.opening, name)
+	if !ok {
+		w.unanswered[name] = true
+	}
+	paused = w.paused[name]
+	delete(w.paused, name)
+	return paused
+}
+
+// freeze stops a pod as SIGSTOP does, and notes who waits for a session of it.
+func (w *world) freeze(p *pod.Process) error {
+	w.unansweredMu.Lock()
+	defer w.unansweredMu.Unlock()
+	for name, base := range w.opening {
+		if base == p.URL {
+			w.paused[name] = true
+		}
+	}
+	return p.Freeze()
 }
 
 func (w *world) losses() map[string]int {
