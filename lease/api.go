@@ -132,6 +132,10 @@ type Request struct {
 	// MaxWait cuts the definition's wait where it is shorter (session.openWait).
 	// Zero leaves it; NoWait does not wait at all.
 	MaxWait time.Duration
+	// Trial is a request of a caller that asks again, and then waits, when it is
+	// refused: it takes a slot that nobody waits for, never waits itself, and no
+	// metric or event tells of its refusal.
+	Trial bool
 }
 
 // NoWait as Request.MaxWait refuses at once where a level is full.

@@ -52,6 +52,7 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	case err == nil:
 		m.obs.Acquired(label, "success", time.Since(begun))
 		return l, nil
+	case r.Trial:
 	case errors.As(err, &busy):
 		m.obs.Acquired(label, "busy", time.Since(begun))
 		m.refused(r, CodeBusy, busy.Level)
@@ -80,7 +81,7 @@ func (m *Manager) acquire(ctx context.Context, r Request, begun time.Time) (*Lea
 	m.labels.learn(f.def.Resource, f.def.Label)
 	wait := f.def.Wait
 	switch {
-	case r.MaxWait < 0:
+	case r.MaxWait < 0 || r.Trial:
 		wait = 0
 	case r.MaxWait > 0:
 		wait = min(wait, r.MaxWait)
@@ -98,6 +99,11 @@ func (m *Manager) acquire(ctx context.Context, r Request, begun time.Time) (*Lea
 	}
 	if err := m.freshOwnPod(opCtx); err != nil {
 		return nil, storeGone(err)
+	}
+	if r.Trial {
+		if no := m.lines.ahead(f); no != nil {
+			return nil, m.busy(opCtx, f, no, begun)
+		}
 	}
 	var l *Lease
 	if wait <= 0 {
