@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,9 +22,9 @@ import (
 type judge struct {
 	w      *world
 	db     *driver.Database
-	looks  int
-	peak   int // most sessions alive at once that count
-	missed int // looks that the store did not answer
+	looks  atomic.Int64
+	peak   atomic.Int64 // most sessions alive at once that count
+	missed int          // looks that the store did not answer
 }
 
 type holder struct {
@@ -85,7 +86,7 @@ func (j *judge) look(ctx context.Context) {
 		j.missed++
 		return
 	}
-	j.looks++
+	j.looks.Add(1)
 	leaving := map[string]bool{}
 	for _, h := range hs {
 		// The store's clock is this machine's; a tenth of a second is more than
@@ -100,7 +101,7 @@ func (j *judge) look(ctx context.Context) {
 			names = append(names, s.Client)
 		}
 	}
-	j.peak = max(j.peak, len(names))
+	j.peak.Store(max(j.peak.Load(), int64(len(names))))
 	for _, v := range over(names) {
 		j.w.t.Errorf("%s: more sessions live than the cap allows: %s", began.Format("15:04:05.000"), v)
 	}
