@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -69,21 +70,26 @@ func openDocuments(c *config.Gateway, log *slog.Logger) (*documents, error) {
 	return d, nil
 }
 
-// watch tells the caches, and note, of changed files until ctx ends. The collection tells
-// of nothing: whoever writes it posts to /internal/document/changed, and caches
-// are short.
+// watch tells the caches, and then note, of changed documents until ctx ends.
+// The other pods need not be told: each watches the same collection, and its own
+// folder.
 func (d *documents) watch(ctx context.Context, note func(...document.Change)) {
-	if d.mongo != nil {
-		if err := d.mongo.EnsureIndex(ctx); err != nil && ctx.Err() == nil {
-			d.log.Warn("the index of the documents collection could not be made; reads may be slow", "err", err)
+	changed := func(changes ...document.Change) {
+		d.cascade.Changed(changes...)
+		for _, c := range changes {
+			if c.Key.Path != "" { // that anything may have changed is no change
+				note(c)
+			}
 		}
 	}
-	if d.dir != nil {
-		d.dir.Watch(ctx, d.log, func(changes ...document.Change) {
-			note(changes...)
-			d.cascade.Changed(changes...)
-		})
+	var watches sync.WaitGroup
+	if d.mongo != nil {
+		watches.Go(func() { d.mongo.Watch(ctx, d.log, changed) })
 	}
+	if d.dir != nil {
+		watches.Go(func() { d.dir.Watch(ctx, d.log, changed) })
+	}
+	watches.Wait()
 }
 
 func (d *documents) close(ctx context.Context) {

@@ -247,10 +247,10 @@ func (p *pod) ready() error {
 }
 
 // changed takes in documents that somebody says have changed, and has the other
-// pods told where they do not know.
+// pods told where they do not know. The audit has a change once it counts.
 func (p *pod) changed(ctx context.Context, changes []document.Change, others bool) {
-	p.audit.Changed(changes...)
 	p.docs.cascade.Changed(changes...)
+	p.audit.Changed(changes...)
 	if !others || p.store.SinglePod() {
 		return
 	}

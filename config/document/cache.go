@@ -9,8 +9,7 @@ import (
 // Bounds of a Cache.
 const (
 	// MaxAge is how long a value is kept where no change was told of: the safety
-	// net under the change events, and the way in which changes in a collection
-	// are seen.
+	// net under the watches and what the pods tell each other.
 	MaxAge = 10 * time.Second
 	// maxEntries bounds a cache, whose keys callers choose.
 	maxEntries = 10_000

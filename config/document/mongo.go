@@ -10,9 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
-// Mongo is a collection {tenantId, projectId, path, content}. It tells of no
-// changes: whoever writes it posts them, and a Cache forgets what is older than
-// MaxAge.
+// Mongo is a collection {tenantId, projectId, path, content}. It is not ours
+// alone: other programs and people write it, and keep other documents in it.
 type Mongo struct{ coll *mongo.Collection }
 
 // NewMongo reads from coll, at its primary.
@@ -20,23 +19,18 @@ func NewMongo(coll *mongo.Collection) *Mongo {
 	return &Mongo{coll.Database().Collection(coll.Name(), options.Collection().SetReadPreference(readpref.Primary()))}
 }
 
-// EnsureIndex makes the index that a read needs. It is not unique, since the
-// collection is not ours alone: two documents at one key are an error of Read.
+// EnsureIndex makes the index that a read and a look of Watch need: the path
+// stands first, so that a look passes over what is not below _vance/. It is not
+// unique, since the collection is not ours alone: two documents at one key are
+// an error of Read.
 func (m *Mongo) EnsureIndex(ctx context.Context) error {
-	_, err := m.coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "tenantId", Value: 1}, {Key: "projectId", Value: 1}, {Key: "path", Value: 1}}})
+	_, err := m.coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "path", Value: 1}, {Key: "tenantId", Value: 1}, {Key: "projectId", Value: 1}}})
 	return err
 }
 
 // Name says where key stands, for people.
 func (m *Mongo) Name(key Key) string {
 	return "mongodb:" + m.coll.Name() + "/" + key.Tenant + "/" + key.Project + "/" + key.Path
-}
-
-type row struct {
-	TenantID  string        `bson:"tenantId"`
-	ProjectID string        `bson:"projectId"`
-	Path      string        `bson:"path"`
-	Content   bson.RawValue `bson:"content"`
 }
 
 // Read finds the one document at key.
@@ -49,7 +43,9 @@ func (m *Mongo) Read(ctx context.Context, key Key) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var rows []row
+	var rows []struct {
+		Content bson.RawValue `bson:"content"`
+	}
 	if err := cursor.All(ctx, &rows); err != nil {
 		return nil, err
 	}
@@ -70,24 +66,38 @@ func (m *Mongo) Read(ctx context.Context, key Key) ([]byte, error) {
 	return []byte(text), nil
 }
 
+// belowVance are the documents that a gateway reads; the collection may have
+// many more.
+var belowVance = bson.D{{Key: "path", Value: bson.D{{Key: "$regex", Value: "^_vance/"}}}}
+
 // List returns the keys of all documents below _vance/ whose names may stand in
 // a key.
 func (m *Mongo) List(ctx context.Context) ([]Key, error) {
-	cursor, err := m.coll.Find(ctx, bson.D{{Key: "path", Value: bson.D{{Key: "$regex", Value: "^_vance/"}}}},
+	cursor, err := m.coll.Find(ctx, belowVance,
 		options.Find().SetLimit(maxFiles).SetProjection(bson.D{{Key: "tenantId", Value: 1}, {Key: "projectId", Value: 1}, {Key: "path", Value: 1}}))
 	if err != nil {
 		return nil, err
 	}
-	var rows []row
+	var rows []bson.Raw
 	if err := cursor.All(ctx, &rows); err != nil {
 		return nil, err
 	}
 	var keys []Key
-	for _, r := range rows {
-		if key := (Key{r.TenantID, r.ProjectID, r.Path}); key.Validate() == nil {
+	for _, row := range rows {
+		if key, ok := keyOf(row); ok {
 			keys = append(keys, key)
 		}
 	}
 	sortKeys(keys)
 	return keys, nil
+}
+
+// keyOf is the key of a row, where its fields make one: a document of another
+// form is none of ours, and must not hide those that are.
+func keyOf(row bson.Raw) (Key, bool) {
+	tenant, ok1 := row.Lookup("tenantId").StringValueOK()
+	project, ok2 := row.Lookup("projectId").StringValueOK()
+	path, ok3 := row.Lookup("path").StringValueOK()
+	key := Key{tenant, project, path}
+	return key, ok1 && ok2 && ok3 && key.Validate() == nil
 }

@@ -1,0 +1,141 @@
+package document
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// closeTimeout bounds giving a cursor back.
+const closeTimeout = 2 * time.Second
+
+// Watch tells changed of every document that changes until ctx ends, removed
+// ones too. It looks every pollEvery and compares texts, since whoever edits a
+// document by hand moves no version with it; change streams would need a
+// replica set. The first look tells that anything may have changed.
+func (m *Mongo) Watch(ctx context.Context, log *slog.Logger, changed func(...Change)) {
+	m.watch(ctx, log, changed, &looker{coll: m.coll, hash: serverHash}, pollEvery)
+}
+
+func (m *Mongo) watch(ctx context.Context, log *slog.Logger, changed func(...Change), l *looker, every time.Duration) {
+	log = log.With("collection", m.coll.Name())
+	looked, complained := false, false
+	look := func(ctx context.Context) (sight, error) {
+		if !looked {
+			if err := m.EnsureIndex(ctx); err != nil && ctx.Err() == nil && !complained {
+				log.Warn("the index of the documents collection could not be made; reads may be slow", "err", err)
+				complained = true
+			}
+		}
+		s, err := l.look(ctx)
+		looked = looked || err == nil
+		return s, err
+	}
+	poll{look: look, changed: changed, log: log, every: every}.run(ctx)
+}
+
+// serverHash is the operator that gives 64 bits for a text, so that a look at
+// ten thousand documents moves one megabyte and not their texts. MongoDB has it
+// since version 7.
+const serverHash = "$toHashedIndexKey"
+
+// The ways in which a looker's prints are made.
+const (
+	byHash = "hash"
+	byText = "text"
+)
+
+// looker looks at a collection.
+type looker struct {
+	coll  *mongo.Collection
+	hash  string // the server's operator
+	texts bool   // the server has no such operator
+}
+
+// look takes a print of every document below _vance/. A server that cannot hash
+// is asked for the texts from then on.
+func (l *looker) look(ctx context.Context) (sight, error) {
+	if !l.texts {
+		found, err := l.prints(ctx, bson.D{{Key: l.hash, Value: "$content"}})
+		if !l.unknown(err) {
+			return sight{by: byHash, prints: found}, err
+		}
+		l.texts = true
+	}
+	found, err := l.prints(ctx, readable)
+	return sight{by: byText, prints: found}, err
+}
+
+// unknown reports whether err says that the server does not have the operator.
+func (l *looker) unknown(err error) bool {
+	var se mongo.ServerError
+	return errors.As(err, &se) && strings.Contains(err.Error(), l.hash)
+}
+
+// readable is the text where Read can read it, and else what Read complains of:
+// what is too long is not moved at every look.
+var readable = bson.D{{Key: "$cond", Value: bson.A{
+	bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$content"}}, "string"}}},
+	1,
+	bson.D{{Key: "$cond", Value: bson.A{
+		bson.D{{Key: "$gt", Value: bson.A{bson.D{{Key: "$strLenBytes", Value: "$content"}}, MaxSize}}},
+		2,
+		"$content",
+	}}},
+}}}
+
+// twice is the print of a key that has several documents. Whatever they say,
+// Read refuses them.
+var twice = print(sha256.Sum256([]byte("more than one")))
+
+// prints maps the keys below _vance/ to the prints of what is computed for each.
+func (l *looker) prints(ctx context.Context, computed any) (_ map[Key]print, err error) {
+	cursor, err := l.coll.Aggregate(ctx, bson.A{
+		bson.D{{Key: "$match", Value: belowVance}},
+		bson.D{{Key: "$limit", Value: maxFiles + 1}},
+		bson.D{{Key: "$project", Value: bson.D{
+			{Key: "_id", Value: 0}, {Key: "tenantId", Value: 1}, {Key: "projectId", Value: 1}, {Key: "path", Value: 1},
+			{Key: "print", Value: computed},
+		}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		// The look's own time may be over, and the server must not keep the cursor.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, cursor.Close(ctx))
+	}()
+	found := map[Key]print{}
+	for n := 1; cursor.Next(ctx); n++ {
+		if n > maxFiles {
+			return nil, fmt.Errorf("the collection has more than %d documents below _vance/", maxFiles)
+		}
+		key, ok := keyOf(cursor.Current)
+		if !ok {
+			continue
+		}
+		if _, more := found[key]; more {
+			found[key] = twice
+			continue
+		}
+		found[key] = printOf(cursor.Current.Lookup("print"))
+	}
+	return found, cursor.Err()
+}
+
+func printOf(v bson.RawValue) (p print) {
+	h := sha256.New()
+	h.Write([]byte{byte(v.Type)})
+	h.Write(v.Value)
+	h.Sum(p[:0])
+	return p
+}
