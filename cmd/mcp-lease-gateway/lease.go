@@ -16,6 +16,7 @@ type leaseFlags struct {
 	tokenFile string
 	caFile    string
 	output    string
+	auditFile string
 	timeout   time.Duration
 }
 

@@ -19,7 +19,9 @@ const forceHelp = `--force revokes in the store without a pod, for when none can
 embedded store: only when none runs). No handler runs then: the slot is free and the
 holder fails at its next use, but what it stood for, such as a remote browser session,
 goes on until a pod comes up and its sweep runs the handler, or until it expires by
-itself.`
+itself.
+
+` + recordHelp
 
 const forcedNote = "forced in the store: no handler has run. The slot is free and the holder fails at its next use; " +
 	"what the lease stood for goes on until a pod's next sweep runs the handler, or until it expires by itself."
@@ -46,7 +48,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 		ValidArgsFunction: t.completeToken,
 		RunE: func(c *cobra.Command, args []string) error {
 			return t.run(c, func(ctx context.Context, p *place) error {
-				look, err := p.looker(ctx, force)
+				look, forced, err := p.looker(ctx, c, force)
 				if err != nil {
 					return err
 				}
@@ -63,11 +65,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 					return err
 				}
 				if force {
-					d, err := p.direct(ctx)
-					if err != nil {
-						return err
-					}
-					done, err := d.desk.Revoke(ctx, desk.Scope{}, h.Token, operatorName())
+					done, err := forced.revoke(ctx, h)
 					return t.told(c, err, done, true, "revoked "+h.Token)
 				}
 				var done desk.Holder
@@ -80,7 +78,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 			})
 		},
 	}
-	forceFlags(c, &force, &yes)
+	t.forceFlags(c, &force, &yes)
 	return c
 }
 
@@ -104,7 +102,7 @@ is not stale yet.
 		Args:    oneArg("pod"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return t.run(c, func(ctx context.Context, p *place) error {
-				look, err := p.looker(ctx, force)
+				look, forced, err := p.looker(ctx, c, force)
 				if err != nil {
 					return err
 				}
@@ -116,11 +114,7 @@ is not stale yet.
 					return err
 				}
 				if force {
-					d, err := p.direct(ctx)
-					if err != nil {
-						return err
-					}
-					done, err := d.desk.RevokePod(ctx, args[0], operatorName())
+					done, err := forced.revokePod(ctx, args[0])
 					return t.told(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 				}
 				var done desk.PodRevoked
@@ -133,7 +127,7 @@ is not stale yet.
 			})
 		},
 	}
-	forceFlags(c, &force, &yes)
+	t.forceFlags(c, &force, &yes)
 	return c
 }
 
@@ -161,13 +155,15 @@ and run the handlers that still have to run.`,
 }
 
 func (t *leaseTool) reconcileCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Put drifted counters right",
 		Long: `Set every counter that has drifted to the number of holders that book it, and remove
 counters that nobody books. Counters younger than the safety margin are left, since
 their holder may be on the way; they are listed. It needs no handler: with a MongoDB
-store it runs there directly, without a pod.`,
+store it runs there directly, without a pod.
+
+` + recordHelp,
 		Example: `  mcp-lease-gateway lease reconcile`,
 		Args:    wrongUsage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -175,12 +171,12 @@ store it runs there directly, without a pod.`,
 				var done desk.Reconciled
 				var err error
 				if p.shared() {
-					var d *directDesk
-					if d, err = p.direct(ctx); err != nil {
+					var d *forcedDesk
+					if d, err = p.forced(ctx, c); err != nil {
 						return err
 					}
-					done, err = d.desk.Reconcile(ctx, operatorName())
-				} else {
+					done, err = d.reconcile(ctx)
+				} else if err = t.noRecord(); err == nil {
 					err = p.pod(ctx, func(pod *client.Client) error {
 						var err error
 						done, err = pod.Reconcile(ctx)
@@ -198,20 +194,40 @@ store it runs there directly, without a pod.`,
 			})
 		},
 	}
+	t.auditFileFlag(c)
+	return c
 }
 
 // looker is where an act looks first: with --force the store, for no pod may be
-// there to ask.
-func (p *place) looker(ctx context.Context, force bool) (reader, error) {
+// there to ask. The second is where it acts then.
+func (p *place) looker(ctx context.Context, c *cobra.Command, force bool) (reader, *forcedDesk, error) {
 	if force {
-		return p.direct(ctx)
+		d, err := p.forced(ctx, c)
+		return d, d, err
 	}
-	return p.reader(ctx)
+	if err := p.tool.noRecord(); err != nil {
+		return nil, nil, err
+	}
+	r, err := p.reader(ctx)
+	return r, nil, err
 }
 
-func forceFlags(c *cobra.Command, force, yes *bool) {
+// noRecord refuses --audit-file where a pod acts, and keeps the record.
+func (t *leaseTool) noRecord() error {
+	if t.flags.auditFile != "" {
+		return usage(errors.New("--audit-file is for what is done without a pod; a pod writes its own audit log"))
+	}
+	return nil
+}
+
+func (t *leaseTool) forceFlags(c *cobra.Command, force, yes *bool) {
 	c.Flags().BoolVar(force, "force", false, "revoke in the store without a pod; no handler runs")
 	c.Flags().BoolVarP(yes, "yes", "y", false, "do not ask; needed where there is no terminal")
+	t.auditFileFlag(c)
+}
+
+func (t *leaseTool) auditFileFlag(c *cobra.Command) {
+	c.Flags().StringVar(&t.flags.auditFile, "audit-file", "", "`file` that takes the audit lines of what is done without a pod, instead of telemetry.audit; - is standard error")
 }
 
 // confirm asks the person at the terminal.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
@@ -27,6 +29,8 @@ import (
 type leaseDeps struct {
 	// config reads gateway.yaml, or only what `lease` needs of it.
 	config func(path string) (*config.Gateway, error)
+	// audit is the file of the audit log that gateway.yaml names; "" is none.
+	audit func(path string) (string, error)
 	// token is the internal token of this gateway, also where the pod made it.
 	token func(*config.Gateway) (string, error)
 	// store opens the store. An embedded store that a pod has open is refused.
@@ -47,9 +51,10 @@ type reader interface {
 // place is where a command looks and acts. Its members are opened when they are
 // first needed.
 type place struct {
-	tool  *leaseTool
-	conf  *config.Gateway // nil with --endpoint
-	store lease.Store
+	tool   *leaseTool
+	conf   *config.Gateway // nil with --endpoint
+	store  lease.Store
+	record *record // opened before anything is done without a pod
 }
 
 // reach opens what every command needs: the configuration.
@@ -64,12 +69,18 @@ func (t *leaseTool) reach() (*place, error) {
 	return &place{tool: t, conf: g}, nil
 }
 
-func (p *place) close() {
+// close frees what was opened. Its error is of the record: an audit line that may
+// not last.
+func (p *place) close() error {
 	if p.store != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = p.store.Close(ctx)
 	}
+	if p.record != nil {
+		return p.record.close()
+	}
+	return nil
 }
 
 // shared reports whether the store can be read beside running pods.
@@ -112,6 +123,20 @@ func (p *place) direct(ctx context.Context) (*directDesk, error) {
 		}
 	}
 	return newDirectDesk(p.store, p.conf.Lease.ReconcileSafety), nil
+}
+
+// forced opens the store to act on it without a pod, and the audit log that takes
+// the record.
+func (p *place) forced(ctx context.Context, c *cobra.Command) (*forcedDesk, error) {
+	if _, err := p.direct(ctx); err != nil {
+		return nil, err
+	}
+	r, err := p.tool.openRecord(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	p.record = r
+	return newForcedDesk(p.store, p.conf.Lease.ReconcileSafety, r), nil
 }
 
 // pod runs act on a pod: the one of --endpoint or of gateway.yaml, or, where
@@ -258,9 +283,10 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// operatorName names who forces something, for the record.
+// operatorName names who forces something, for the record: the user of the
+// operating system, by number where that has no name (a container's).
 func operatorName() string {
-	name := "unknown"
+	name := fmt.Sprint("uid ", os.Getuid())
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}

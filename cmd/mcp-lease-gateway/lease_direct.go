@@ -9,24 +9,16 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// directDesk is the desk over a store without a pod.
+// directDesk is the desk over a store without a pod. It only looks; forcedDesk
+// acts.
 type directDesk struct {
 	desk desk.Desk
 	view lease.View
 }
 
-// noteTime is how long the note of an act may take.
-const noteTime = 3 * time.Second
-
 func newDirectDesk(s lease.Store, margin time.Duration) *directDesk {
 	v := lease.View{Store: s}
-	return &directDesk{view: v, desk: desk.Desk{Engine: forced{v, margin}, History: v, Happened: func(e lease.Event) {
-		// No pod writes this into its audit log; the store's events have it. What was
-		// done is done, whether or not it could be noted.
-		ctx, cancel := context.WithTimeout(context.Background(), noteTime)
-		defer cancel()
-		_ = s.AddEvent(ctx, e)
-	}}}
+	return &directDesk{view: v, desk: desk.Desk{Engine: forced{v, margin}, History: v}}
 }
 
 func (d *directDesk) Holders(ctx context.Context, q desk.HolderQuery) (desk.HolderPage, error) {

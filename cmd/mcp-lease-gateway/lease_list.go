@@ -28,8 +28,11 @@ func (t *leaseTool) run(c *cobra.Command, do func(ctx context.Context, p *place)
 	if err != nil {
 		return coded(err)
 	}
-	defer p.close()
-	return t.timed(ctx, do(ctx, p))
+	err = t.timed(ctx, do(ctx, p))
+	if closed := p.close(); err == nil {
+		err = closed
+	}
+	return err
 }
 
 // timed gives an error its code, and says where the time that was given is why a
@@ -431,7 +434,7 @@ func (t *leaseTool) someHolders(c *cobra.Command, q desk.HolderQuery, more func(
 	if err != nil {
 		return
 	}
-	defer p.close()
+	defer func() { _ = p.close() }()
 	r, err := p.reader(ctx)
 	if err != nil {
 		return

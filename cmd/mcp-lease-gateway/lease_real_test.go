@@ -19,12 +19,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/mongostore"
 	"github.com/vancetope/mcp-lease-gateway/testservers/browser"
 	"github.com/vancetope/mcp-lease-gateway/testservers/mongo"
@@ -119,6 +121,95 @@ func TestWhatIsDoneToLeasesIsOnRecord(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAForcedActIsInTheAuditLogOfTheGateway runs the built program beside a pod
+// and after it, in a shell that lacks the pod's environment.
+func TestAForcedActIsInTheAuditLogOfTheGateway(t *testing.T) {
+	_, url := upstream(t)
+	uri, database := mongo.Database(t)
+	c := process.Config{
+		Dir:       t.TempDir(),
+		Documents: documentsFor(url, "user: 1"),
+		Store:     "kind: mongodb\nuri: " + uri + "\ndatabase: " + database,
+		More:      "telemetry: {audit: logs/audit.jsonl}\ntex: [{name: a, preset: clsi, upstream: \"${TEX}\"}]",
+		Env:       []string{"TEX=http://127.0.0.1:1"},
+	}
+	if err := os.Mkdir(filepath.Join(c.Dir, "logs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := process.Start(t, c)
+	path := filepath.Join(p.Dir, "logs", "audit.jsonl")
+	written := func(want string) []lease.Event {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := auditLines(t, string(text))
+		if kinds(all) != want || strings.Count(string(text), "\n") != len(all) {
+			t.Fatalf("%s, want %s:\n%s", kinds(all), want, text)
+		}
+		return all
+	}
+	holder := func() desk.Holder {
+		t.Helper()
+		code, out, errs := operate(t, p, "list", "-o", "json")
+		var page desk.HolderPage
+		if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != 1 {
+			t.Fatal(code, err, out, errs)
+		}
+		return page.Holders[0]
+	}
+	session := open(t, p.URL+"/mcp/acme/thesis/browser")
+	if got := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", "", initializeMessage); !strings.Contains(got.body, "LEASE_BUSY") {
+		t.Fatalf("%+v", got)
+	}
+	eventually(t, "the refusal is written", func() bool { text, _ := os.ReadFile(path); return len(text) > 0 })
+	h := holder()
+	code, out, errs := operate(t, p, "revoke", h.Token, "--yes", "--force", "-o", "json")
+	if code != 0 || errs != "" || !json.Valid([]byte(out)) {
+		t.Fatalf("beside the pod: %d %q %q", code, out, errs)
+	}
+	all := written("refused forcing forced")
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := all[2]; !strings.HasPrefix(e.By, "operator "+me.Username+"@") || e.Token != h.Token || e.Tenant != "acme" || e.Project != "thesis" || e.User != "ada" || string(e.Pod) != h.Pod || e.Resource != "browser" || e.Reason != "revoke" || time.Since(e.At) > time.Minute {
+		t.Errorf("%+v", e)
+	}
+	if text, _ := os.ReadFile(path); strings.Contains(string(text), session) || strings.Contains(string(text), "Mcp-Session") {
+		t.Error("a session id is in the audit log")
+	}
+
+	open(t, p.URL+"/mcp/acme/thesis/browser")
+	h = holder()
+	p.Kill()
+	if code, out, errs := operate(t, p, "revoke-pod", h.Pod, "--yes", "--force"); code != 0 || !strings.Contains(out, "revoked 1 lease(s)") || errs != "" {
+		t.Fatalf("after the pod: %d %q %q", code, out, errs)
+	}
+	written("refused forcing forced forcing forced")
+
+	// Where the line cannot be written nothing is done.
+	p = process.Start(t, c)
+	open(t, p.URL+"/mcp/acme/thesis/browser")
+	h = holder()
+	p.Kill()
+	if err := os.Rename(filepath.Dir(path), filepath.Dir(path)+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := operate(t, p, "revoke", h.Token, "--yes", "--force"); code != 1 || out != "" || !strings.Contains(errs, "nothing was done") || !strings.Contains(errs, path) {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if again := holder(); again.Token != h.Token || again.State != lease.Held {
+		t.Errorf("%+v", again)
+	}
+	// What the gateway would print is nothing for what reads -o json.
+	code, out, errs = operate(t, p, "revoke", h.Token, "--yes", "--force", "-o", "json", "--audit-file", "/dev/stdout")
+	if code != 0 || !json.Valid([]byte(out)) || kinds(auditLines(t, errs)) != "forcing forced" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
 }
 
 // TestSessionKeysAreRotatedUnderALivingSession takes the three steps of

@@ -42,6 +42,7 @@ type deskBench struct {
 	terminal bool
 	stdin    string
 	open     func(context.Context, *config.Gateway) (lease.Store, error) // nil for the reference store
+	audit    func(path string) (string, error)                           // nil for conf's
 }
 
 type ender struct{ handled chan lease.Token }
@@ -129,6 +130,12 @@ func (b *deskBench) run(args ...string) (code int, out, errs string) {
 				return nil, fmt.Errorf("%s: the file cannot be read", path)
 			}
 			return b.conf, nil
+		},
+		audit: func(path string) (string, error) {
+			if b.audit != nil {
+				return b.audit(path)
+			}
+			return b.conf.Telemetry.Audit, nil
 		},
 		token: internalToken,
 		store: func(ctx context.Context, c *config.Gateway) (lease.Store, error) {

@@ -17,6 +17,7 @@ import (
 func operatorDeps() leaseDeps {
 	return leaseDeps{
 		config: func(path string) (*config.Gateway, error) { return loadForLease(path, os.LookupEnv) },
+		audit:  func(path string) (string, error) { return auditPath(path, os.LookupEnv) },
 		token:  internalToken,
 		store:  openStore,
 		definitions: func(_ context.Context, c *config.Gateway) (definition.Resolver, func(), error) {

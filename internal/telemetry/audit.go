@@ -2,11 +2,9 @@ package telemetry
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +22,7 @@ const auditQueue = 8192
 // documents changed: who, what, when. It holds no secrets: tokens are
 // shortened, payloads are not in it.
 type Audit struct {
-	out     io.Writer
-	file    *auditFile // nil where out is not a file of its own
+	*auditLines
 	log     *slog.Logger
 	queue   chan auditRecord
 	stopped chan struct{}
@@ -49,15 +46,12 @@ func OpenAudit(path string, out io.Writer, log *slog.Logger) (*Audit, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	a := &Audit{out: out, log: log, queue: make(chan auditRecord, auditQueue), stopped: make(chan struct{})}
-	if path != "" {
-		f, err := openAuditFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("telemetry.audit: %w", err)
-		}
-		a.file, a.out = f, f
+	lines, err := openAuditLines(path, out, false)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry.audit: %w", err)
 	}
-	go a.write()
+	a := &Audit{auditLines: lines, log: log, queue: make(chan auditRecord, auditQueue), stopped: make(chan struct{})}
+	go a.drain()
 	return a, nil
 }
 
@@ -80,7 +74,6 @@ func (a *Audit) record(r auditRecord) {
 	if r.At.IsZero() {
 		r.At = time.Now()
 	}
-	r.At = r.At.UTC()
 	a.closing.RLock()
 	defer a.closing.RUnlock()
 	if a.closed {
@@ -98,14 +91,11 @@ func (a *Audit) record(r auditRecord) {
 // Dropped is how many records were lost.
 func (a *Audit) Dropped() int64 { return a.dropped.Load() }
 
-func (a *Audit) write() {
+func (a *Audit) drain() {
 	defer close(a.stopped)
 	failing := false
 	for r := range a.queue {
-		line, err := json.Marshal(r)
-		if err == nil {
-			_, err = a.out.Write(append(line, '\n'))
-		}
+		err := a.write(r)
 		if err != nil {
 			a.dropped.Add(1)
 			if !failing {
@@ -125,63 +115,39 @@ func (a *Audit) Close() error {
 		a.closing.Unlock()
 	})
 	<-a.stopped
-	if a.file != nil {
-		return a.file.close()
+	return a.close()
+}
+
+// auditLines writes records as lines, each with one write.
+type auditLines struct {
+	out  io.Writer
+	file *auditFile // nil where out is not a file of its own
+}
+
+func openAuditLines(path string, out io.Writer, guest bool) (*auditLines, error) {
+	if path == "" {
+		return &auditLines{out: out}, nil
 	}
-	return nil
-}
-
-// auditFile is an appended file that follows its name.
-type auditFile struct {
-	path   string
-	f      *os.File
-	looked time.Time
-}
-
-// lookEvery is how often it is checked whether the file was moved away.
-const lookEvery = time.Second
-
-func openAuditFile(path string) (*auditFile, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := openAuditFile(path, guest)
 	if err != nil {
 		return nil, err
 	}
-	return &auditFile{path: path, f: f, looked: time.Now()}, nil
+	return &auditLines{out: f, file: f}, nil
 }
 
-func (a *auditFile) Write(b []byte) (int, error) {
-	if a.f == nil || time.Since(a.looked) >= lookEvery {
-		if err := a.follow(); err != nil {
-			return 0, err
-		}
-	}
-	return a.f.Write(b)
-}
-
-// follow opens the file anew where its name is another file's or nobody's.
-func (a *auditFile) follow() error {
-	a.looked = time.Now()
-	if a.f != nil {
-		here, err := a.f.Stat()
-		there, statErr := os.Stat(a.path)
-		if err == nil && statErr == nil && os.SameFile(here, there) {
-			return nil
-		}
-	}
-	fresh, err := openAuditFile(a.path)
+func (l *auditLines) write(r auditRecord) error {
+	r.At = r.At.UTC()
+	line, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	err = a.close()
-	a.f = fresh.f
+	_, err = l.out.Write(append(line, '\n'))
 	return err
 }
 
-func (a *auditFile) close() error {
-	if a.f == nil {
+func (l *auditLines) close() error {
+	if l.file == nil {
 		return nil
 	}
-	err := errors.Join(a.f.Sync(), a.f.Close())
-	a.f = nil
-	return err
+	return l.file.close()
 }

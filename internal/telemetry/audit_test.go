@@ -79,7 +79,7 @@ func TestAFileIsAppendedToAndFollowsItsName(t *testing.T) {
 		t.Errorf("mode %v", info.Mode())
 	}
 
-	f, err := openAuditFile(path)
+	f, err := openAuditFile(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}

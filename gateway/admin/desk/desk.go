@@ -88,6 +88,13 @@ type CutShortError struct {
 func (e *CutShortError) Error() string { return e.Message }
 func (e *CutShortError) Unwrap() error { return e.Err }
 
+// UnrecordedError says that an order was carried out and that the audit log did
+// not take the record of it. An Engine that writes it itself returns it.
+type UnrecordedError struct{ Err error }
+
+func (e *UnrecordedError) Error() string { return e.Err.Error() }
+func (e *UnrecordedError) Unwrap() error { return e.Err }
+
 // ranOut reports whether err comes from the end of the caller's time. A store may
 // refuse a little before that, where an operation could not be done any more.
 func ranOut(ctx context.Context, err error) bool {
@@ -162,6 +169,9 @@ func (d *Desk) Revoke(ctx context.Context, s Scope, short, by string) (Holder, e
 		// It ended between the look-up and the mark.
 		return Holder{}, d.goneAlready(ctx, s, short, &NotFoundError{Message: "the lease ended before it could be revoked"})
 	}
+	if unrecorded, ok := errors.AsType[*UnrecordedError](err); ok {
+		return Holder{}, &UnrecordedError{Err: fmt.Errorf("the lease %s is revoked, but %w", h.Token.Short(), unrecorded)}
+	}
 	if err != nil {
 		return Holder{}, &UnavailableError{Err: err}
 	}
@@ -197,6 +207,9 @@ func (d *Desk) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 	}
 	n, err := d.Engine.RevokePod(ctx, lease.PodID(pod), by)
 	if err != nil {
+		if unrecorded, ok := errors.AsType[*UnrecordedError](err); ok {
+			return PodRevoked{}, &UnrecordedError{Err: fmt.Errorf("%d lease(s) of pod %s were revoked, but %w; what is left stands", n, pod, unrecorded)}
+		}
 		out := ranOut(ctx, err)
 		if n == 0 && !out {
 			return PodRevoked{}, &UnavailableError{Err: err}
