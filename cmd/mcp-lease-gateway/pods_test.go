@@ -92,23 +92,6 @@ func TestTwoPods(t *testing.T) {
 		})
 		eventually(t, "no process of the server is left", func() bool { return !running(program) })
 	})
-	t.Run("a changed document told to one pod counts at the other", func(t *testing.T) {
-		t.Parallel()
-		_, url := upstream(t)
-		a, b := twoPods(t, documentsFor(url, "user: 1"), "")
-		open(t, b.URL+path)
-		if changed := `"kind":"definition"`; strings.Contains(b.Log(), changed) {
-			t.Fatalf("the other pod knows of a change before there is one:\n%s", b.Log())
-		}
-		body := fmt.Sprintf(`{"events":[{"op":"UPSERT","tenantId":"_vance","projectId":"_tenant","path":%q}]}`, strings.TrimPrefix(leasePath, "_vance/_tenant/"))
-		if got := send(t.Context(), "POST", a.Internal+"/internal/document/changed", "", body); got.status != 401 {
-			t.Errorf("without the token: %+v", got)
-		}
-		if got := send(t.Context(), "POST", a.Internal+"/internal/document/changed", "", body, "X-Vance-Internal-Token: "+process.Token); got.status != 204 {
-			t.Errorf("with the token: %+v", got)
-		}
-		eventually(t, "the other pod is told", func() bool { return strings.Contains(b.Log(), `"kind":"definition"`) })
-	})
 }
 
 // running reports whether a process runs a program.

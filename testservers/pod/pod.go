@@ -34,6 +34,8 @@ type Config struct {
 	Dir string
 	// Documents maps "<tenant>/<project>/<path>" to a text.
 	Documents map[string]string
+	// Collection is the YAML of documents.mongodb; it wins over Documents.
+	Collection string
 	// Secrets maps "<tenant>/<project>/<name>" to a text.
 	Secrets map[string]string
 	// Store, Lease, Session and Identity are the YAML below these keys. Every pod
@@ -152,10 +154,12 @@ func (c Config) yaml(listen, internal string) string {
 	block := func(s string) string {
 		return strings.ReplaceAll("\n"+strings.Trim(s, "\n"), "\n", "\n  ")
 	}
+	collection := strings.ReplaceAll(block(or(c.Collection, `uri: ""`)), "\n", "\n  ")
 	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
-	return fmt.Sprintf("listen: %s\ninternal:\n  listen: %s\n  tokens: [%s]\npod:\n  endpoint: %s\n  heartbeat: 1s\n  staleAfter: 4s\nstore:%s\ndocuments:\n  dir: documents\n  secrets: secrets\nlease:%s\nsession:%s\nidentity:%s\n%s\n",
+	return fmt.Sprintf("listen: %s\ninternal:\n  listen: %s\n  tokens: [%s]\npod:\n  endpoint: %s\n  heartbeat: 1s\n  staleAfter: 4s\nstore:%s\ndocuments:\n  dir: documents\n  secrets: secrets\n  mongodb:%s\nlease:%s\nsession:%s\nidentity:%s\n%s\n",
 		listen, internal, Token, internal,
 		block(or(c.Store, "kind: embedded\npath: leases.db")),
+		collection,
 		block(or(c.Lease, "reapInterval: 1s\nreconcileSafety: 4s\npendingTTL: 5s")),
 		block(withKeys(or(c.Session, "openWait: 1s"), key)),
 		block(or(c.Identity, "anonymous: {tenant: acme, projects: [\"*\"], user: ada}")),
