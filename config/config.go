@@ -109,10 +109,11 @@ type Documents struct {
 	Secrets string `yaml:"secrets" default:"secrets"`
 }
 
-// DocumentDB is a collection {tenantId, projectId, path, content}. It wins over
-// the directory where URI is set.
+// DocumentDB is a collection {tenantId, projectId, path, content}, looked at every
+// two seconds for changes. It wins over the directory where URI is set.
 type DocumentDB struct {
-	// Connection string of MongoDB; empty means that there is no collection.
+	// Connection string of MongoDB; empty means that there is no collection. A
+	// user that may read is enough: an index is made where it may be.
 	URI string `yaml:"uri" secret:"true"`
 	// Database; the default is store.database.
 	Database string `yaml:"database"`
