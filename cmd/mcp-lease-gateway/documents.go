@@ -70,24 +70,27 @@ func openDocuments(c *config.Gateway, log *slog.Logger) (*documents, error) {
 	return d, nil
 }
 
-// watch tells the caches, and then note, of changed documents until ctx ends.
+// watch tells the caches, and then note, of changed documents and the key of the
+// source that has them, until ctx ends.
 // The other pods need not be told: each watches the same collection, and its own
 // folder.
-func (d *documents) watch(ctx context.Context, note func(...document.Change)) {
-	changed := func(changes ...document.Change) {
-		d.cascade.Changed(changes...)
-		for _, c := range changes {
-			if c.Key.Path != "" { // that anything may have changed is no change
-				note(c)
+func (d *documents) watch(ctx context.Context, note func(source string, c document.Change)) {
+	changedIn := func(source string) func(...document.Change) {
+		return func(changes ...document.Change) {
+			d.cascade.Changed(changes...)
+			for _, c := range changes {
+				if c.Key.Path != "" { // that anything may have changed is no change
+					note(source, c)
+				}
 			}
 		}
 	}
 	var watches sync.WaitGroup
 	if d.mongo != nil {
-		watches.Go(func() { d.mongo.Watch(ctx, d.log, changed) })
+		watches.Go(func() { d.mongo.Watch(ctx, d.log, changedIn("documents.mongodb")) })
 	}
 	if d.dir != nil {
-		watches.Go(func() { d.dir.Watch(ctx, d.log, changed) })
+		watches.Go(func() { d.dir.Watch(ctx, d.log, changedIn("documents.dir")) })
 	}
 	watches.Wait()
 }

@@ -211,7 +211,7 @@ func (p *place) client(endpoint, token string) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(endpoint, token, &http.Client{Transport: &http.Transport{
+	return client.New(endpoint, token, operatorName(), &http.Client{Transport: &http.Transport{
 		// No proxy: the internal token goes to pods only.
 		DialContext:         (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 5 * time.Second,
@@ -283,8 +283,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// operatorName names who forces something, for the record: the user of the
-// operating system, by number where that has no name (a container's).
+// operatorName names who acts, for the record: the user of the operating system,
+// by number where that has no name (a container's), and the host.
 func operatorName() string {
 	name := fmt.Sprint("uid ", os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -293,5 +293,5 @@ func operatorName() string {
 	if host, err := os.Hostname(); err == nil {
 		name += "@" + host
 	}
-	return desk.ByOperator(name)
+	return name
 }

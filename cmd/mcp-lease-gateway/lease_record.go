@@ -45,7 +45,7 @@ func (t *leaseTool) openRecord(ctx context.Context, c *cobra.Command) (*record, 
 			return nil, refused(fmt.Errorf("telemetry.audit, the audit log that this has to be written to, cannot be read: %w; put that right, or name the file with --audit-file", err))
 		}
 	}
-	r := &record{name: "the audit log " + path, by: operatorName(), errs: c.ErrOrStderr()}
+	r := &record{name: "the audit log " + path, by: desk.ByOperator(operatorName()), errs: c.ErrOrStderr()}
 	if path == "-" || leadsTo(path, c.OutOrStdout()) || leadsTo(path, c.ErrOrStderr()) {
 		path = "" // standard output is for results: what reads -o json must find nothing else
 	}

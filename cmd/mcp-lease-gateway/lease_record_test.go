@@ -67,7 +67,7 @@ func TestWhatIsDoneWithoutAPodIsInTheAuditLog(t *testing.T) {
 		t.Fatalf("kinds %s, want %s:\n%s", kinds(all), want, text)
 	}
 	for i, e := range all {
-		if e.By != operatorName() || !strings.HasPrefix(e.By, "operator ") || time.Since(e.At) > time.Hour || e.At.Location() != time.UTC || e.Reason == "" {
+		if e.By != "operator "+operatorName() || time.Since(e.At) > time.Hour || e.At.Location() != time.UTC || e.Reason == "" {
 			t.Errorf("line %d: %+v", i, e)
 		}
 		if e.Kind == "forced" && (e.Type != "mcp" || e.Resource != "browser" || e.Lease != "browser" || e.Pod != "pod-a" || e.Tenant == "" || e.Project == "" || e.User == "" || e.Reason != "revoke") {

@@ -366,7 +366,7 @@ func TestRevokeAsksActsAndRunsTheHandler(t *testing.T) {
 		}
 		code, out, _ = b.run("list", "--revoked")
 		row := strings.Join(strings.Fields(out), " ")
-		if code != 0 || !strings.Contains(row, "REASON BY REVOKED HANDLER") || !strings.Contains(row, "revoke operator internal token 0s ago") {
+		if code != 0 || !strings.Contains(row, "REASON BY REVOKED HANDLER") || !strings.Contains(row, "revoke operator internal token ("+operatorName()+") 0s ago") {
 			t.Errorf("%d %s", code, out)
 		}
 	})
@@ -530,6 +530,25 @@ func TestSomethingElseAtTheEndpointIsSaid(t *testing.T) {
 	for _, command := range []string{"list", "counters"} {
 		if code, _, errs := b.run(command); code != 4 || !strings.Contains(errs, "not") {
 			t.Errorf("%s: %d %s", command, code, errs)
+		}
+	}
+}
+
+func TestWhatAPodCannotReachIsSaidOnce(t *testing.T) {
+	b := newDeskBench(t, "embedded")
+	away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		what := "the lease store"
+		if strings.Contains(r.URL.Path, "definition") {
+			what = "the definition"
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, `{"error":{"code":"UNAVAILABLE","message":"%s cannot be reached; the gateway's log says why"}}`, what)
+	}))
+	defer away.Close()
+	b.conf.Pod.Endpoint = strings.TrimPrefix(away.URL, "http://")
+	for what, args := range map[string][]string{"the lease store": {"list"}, "the definition": {"definition", "browser", "--tenant", "acme", "--project", "thesis"}} {
+		if code, _, errs := b.run(args...); code != 4 || errs != what+" cannot be reached: the gateway's log says why" {
+			t.Errorf("%d %q", code, errs)
 		}
 	}
 }

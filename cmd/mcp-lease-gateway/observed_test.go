@@ -63,11 +63,16 @@ func TestAuditAndTracesOfARealPod(t *testing.T) {
 	if err := os.WriteFile(changed, []byte("name: browser\nlevels: {user: 2}\nwaitMs: 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	printed(t, p, `"kind":"definition"`)
+	printed(t, p, `"kind":"definition","by":"documents.dir","tenant":"_vance","project":"_tenant","pod":"`)
 	if code, out, errs := operate(t, p, "sweep"); code != 0 {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
-	printed(t, p, `"by":"operator internal token"`)
+	printed(t, p, `"by":"operator internal token (`+operatorName()+`)","pod":"`)
+	told := send(t.Context(), "POST", p.Internal+"/internal/document/changed", "", `{"events":[{"op":"UPSERT","tenantId":"_vance","projectId":"_tenant","path":"_vance/config/lease/told.yaml"}]}`, "X-Vance-Internal-Token: "+process.Token)
+	if told.status != 204 {
+		t.Errorf("%+v", told)
+	}
+	printed(t, p, `"kind":"definition","by":"operator internal token",`)
 
 	p.Terminate(t)
 	if got := <-spans; !strings.Contains(got, "POST /mcp") || !strings.Contains(got, "upstream POST") {

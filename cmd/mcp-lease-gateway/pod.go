@@ -208,7 +208,10 @@ func (p *pod) spoolDir() string {
 }
 
 func (p *pod) wireServer(ring *seal.Ring) error {
-	d := &desk.Desk{Engine: p.engine, History: p.store, Definitions: p.docs.definitions, Happened: p.metrics.Happened}
+	d := &desk.Desk{Engine: p.engine, History: p.store, Definitions: p.docs.definitions, Happened: func(e lease.Event) {
+		e.Pod = p.id
+		p.metrics.Happened(e)
+	}}
 	current := func() *identity.Authenticator { return p.live.Load().Identity }
 	api, err := admin.New(admin.Options{Desk: d, Authority: &gateway.Authority{Tokens: p.conf.Internal.Tokens, Live: p.live}, Log: p.log})
 	if err != nil {
@@ -250,7 +253,11 @@ func (p *pod) ready() error {
 // pods told where they do not know. The audit has a change once it counts.
 func (p *pod) changed(ctx context.Context, changes []document.Change, others bool) {
 	p.docs.cascade.Changed(changes...)
-	p.audit.Changed(changes...)
+	by := "another pod"
+	if others {
+		by = desk.ByOperator("internal token")
+	}
+	p.audit.Changed(by, p.id, changes...)
 	if !others || p.store.SinglePod() {
 		return
 	}
@@ -260,6 +267,9 @@ func (p *pod) changed(ctx context.Context, changes []document.Change, others boo
 		p.log.WarnContext(ctx, "so many documents change that the other pods are not told of some; they see them when their caches expire", "changes", len(changes))
 	}
 }
+
+// seen puts on record what this pod has seen change by itself.
+func (p *pod) seen(where string, c document.Change) { p.audit.Changed(where, p.id, c) }
 
 // tellOthers passes changes on to the living pods until ctx ends.
 func (p *pod) tellOthers(ctx context.Context) {
@@ -293,7 +303,7 @@ func (p *pod) run(ctx context.Context, stop, hurry <-chan struct{}) error {
 		// Until the store has been reached this goes on trying, and /readyz says so.
 		return p.engine.Start(backgroundCtx)
 	})
-	background.Go(func() error { p.docs.watch(backgroundCtx, p.audit.Changed); return nil })
+	background.Go(func() error { p.docs.watch(backgroundCtx, p.seen); return nil })
 	background.Go(func() error { p.tellOthers(backgroundCtx); return nil })
 	background.Go(func() error {
 		(&gateway.Reloader{Path: p.conf.Path, Load: p.load, Build: p.build, Live: p.live, Outcome: p.metrics.Reloaded, Log: p.log}).Run(backgroundCtx)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -301,7 +302,7 @@ type authorize func(r *http.Request) (call, error)
 
 func (a *API) operator(r *http.Request) (call, error) {
 	by, err := a.opt.Authority.Operator(r)
-	return call{by: desk.ByOperator(by)}, err
+	return call{by: desk.ByOperator(named(by, r))}, err
 }
 
 func (a *API) tenantAdmin(r *http.Request) (call, error) {
@@ -423,7 +424,11 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		// The cause can name hosts and users of the store: for the log only.
 		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)
-		write(w, http.StatusServiceUnavailable, failure(CodeUnavailable, "the lease store cannot be reached; the gateway's log says why"))
+		what := desk.Store
+		if gone, ok := errors.AsType[*desk.UnavailableError](err); ok {
+			what = cmp.Or(gone.What, what)
+		}
+		write(w, http.StatusServiceUnavailable, failure(CodeUnavailable, what+" cannot be reached; the gateway's log says why"))
 	}
 }
 

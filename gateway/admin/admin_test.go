@@ -322,7 +322,7 @@ func TestBadInputIsRefusedWithAReason(t *testing.T) {
 		"a name of two dots":        {"GET", "definition?name=browser&tenant=acme&project=..", 400, "names no project"},
 		"an undefined lease":        {"GET", "definition?name=typo&tenant=acme&project=thesis", 404, "not defined"},
 		"a broken definition":       {"GET", "definition?name=broken&tenant=acme&project=thesis", 422, "broken.yaml:3: levels.user"},
-		"a document out of reach":   {"GET", "definition?name=away&tenant=acme&project=thesis", 503, "log"},
+		"a document out of reach":   {"GET", "definition?name=away&tenant=acme&project=thesis", 503, "the definition cannot be reached; the gateway's log"},
 		"revoking by GET":           {"GET", "holders/SAMEBEG/revoke", 405, "POST"},
 		"deleting":                  {"DELETE", "holders", 405, "GET"},
 		"an unknown path":           {"GET", "nothing/here", 404, "openapi.json"},
@@ -422,6 +422,54 @@ func TestSweepAndReconcileAreDoneAndOnRecord(t *testing.T) {
 	if len(b.audit) != 2 || b.audit[0].Kind != "swept" || b.audit[0].By != "operator ops" || b.audit[1].Kind != "reconciled" || b.audit[1].By != "operator ops" {
 		t.Errorf("audit %+v", b.audit)
 	}
+}
+
+func TestWhoActsWithASharedCredentialIsOnRecordBesideIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		says []string
+		by   string
+	}{
+		"a user and a host":       {[]string{"root@web-1"}, "operator internal token (root@web-1)"},
+		"a domain's user":         {[]string{`ACME\Zoë M.@pc`}, `operator internal token (ACME\Zoë M.@pc)`},
+		"nobody":                  {nil, "operator internal token"},
+		"two":                     {[]string{"a", "b"}, "operator internal token"},
+		"an empty name":           {[]string{""}, "operator internal token"},
+		"what steers a terminal":  {[]string{"a\x1b[2J"}, "operator internal token"},
+		"what closes the bracket": {[]string{"a) tenantAdmin (b"}, "operator internal token"},
+		"a name without end":      {[]string{strings.Repeat("a", 129)}, "operator internal token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tok := b.engine.Hold(lease.Holder{Tenant: "acme"}, caps)
+			head := []string{admin.TokenHeader, token}
+			for _, s := range c.says {
+				head = append(head, admin.OperatorHeader, s)
+			}
+			status, body := b.ask("POST", admin.InternalPath+"holders/"+string(tok)+"/revoke", head...)
+			if got := decode[desk.Holder](t, body); status != 200 || got.Revocation.By != c.by {
+				t.Errorf("%d %s", status, body)
+			}
+			if b.ask("POST", admin.InternalPath+"sweep", head...); len(b.audit) != 1 || b.audit[0].By != c.by {
+				t.Errorf("%+v", b.audit)
+			}
+			// To the tenant an operator has no name.
+			if _, body := b.tenantAdmin("GET", "/brain/acme/admin/leases?state=REVOKED"); !strings.Contains(body, `"by":"an operator"`) || len(c.says) == 1 && c.says[0] != "" && strings.Contains(body, c.says[0]) {
+				t.Error(body)
+			}
+		})
+	}
+	t.Run("it opens nothing", func(t *testing.T) {
+		b := newBench(t)
+		if status, _ := b.ask("POST", admin.InternalPath+"sweep", admin.OperatorHeader, "ops"); status != 401 {
+			t.Error(status)
+		}
+		// A tenant's admin is who its key says.
+		tok := b.engine.Hold(lease.Holder{Tenant: "acme"}, caps)
+		status, body := b.ask("POST", "/brain/acme/admin/leases/"+string(tok)+"/revoke", "Authorization", "Bearer acme-admin", admin.OperatorHeader, "ops")
+		if got := decode[desk.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
+			t.Errorf("%d %s", status, body)
+		}
+	})
 }
 
 func TestTheStoreOutOfReachIsSaidWithoutItsSecrets(t *testing.T) {

@@ -5,10 +5,30 @@ import (
 	"crypto/subtle"
 	"errors"
 	"net/http"
+	"regexp"
 )
 
 // TokenHeader carries the internal token.
 const TokenHeader = "X-Vance-Internal-Token" //nolint:gosec // a header's name
+
+// OperatorHeader says who acts with a credential that several people have, such
+// as the internal token. It is a word and no proof: it stands in the record beside
+// the credential and opens nothing.
+const OperatorHeader = "X-Vance-Operator"
+
+var operatorForm = regexp.MustCompile(`^[\p{L}\p{N}._@\\+ -]{1,128}$`)
+
+// ValidOperator reports whether a name can stand in OperatorHeader.
+func ValidOperator(name string) bool { return operatorForm.MatchString(name) }
+
+// named adds to a credential who says to act with it. What is no name is left out.
+func named(credential string, r *http.Request) string {
+	said := r.Header.Values(OperatorHeader)
+	if len(said) != 1 || !ValidOperator(said[0]) {
+		return credential
+	}
+	return credential + " (" + said[0] + ")"
+}
 
 // Refusals of a credential. Their text goes to the caller.
 var (

@@ -58,15 +58,15 @@ func OpenAudit(path string, out io.Writer, log *slog.Logger) (*Audit, error) {
 // Event records what happened to a lease.
 func (a *Audit) Event(e lease.Event) { a.record(auditRecord{Event: e}) }
 
-// Changed records that documents changed. A change without a path means that
-// anything of its scope may have.
-func (a *Audit) Changed(changes ...document.Change) {
+// Changed records that documents changed: seen is who told, or where it was seen,
+// by which pod. A change without a path means that anything of its scope may have.
+func (a *Audit) Changed(seen string, pod lease.PodID, changes ...document.Change) {
 	for _, c := range changes {
 		name := c.Key.Tenant + "/" + c.Key.Project + "/" + c.Key.Path
 		if c.Key.Path == "" {
 			name = "*"
 		}
-		a.record(auditRecord{Event: lease.Event{Kind: "definition", Tenant: c.Key.Tenant, Project: c.Key.Project}, Document: name})
+		a.record(auditRecord{Event: lease.Event{Kind: "definition", By: seen, Tenant: c.Key.Tenant, Project: c.Key.Project, Pod: pod}, Document: name})
 	}
 }
 

@@ -27,7 +27,7 @@ func TestEveryKindIsOneJSONLine(t *testing.T) {
 	a.Event(lease.Event{Kind: "revoked", By: "operator ops", Token: "abcdefghij"})
 	a.Event(lease.Event{Kind: "forced"})
 	a.Event(lease.Event{Kind: "swept"})
-	a.Changed(document.Change{Key: document.Key{Tenant: "acme", Project: "_tenant", Path: "_vance/config/lease/browser.yaml"}}, document.Change{})
+	a.Changed("documents.dir", "web-1", document.Change{Key: document.Key{Tenant: "acme", Project: "_tenant", Path: "_vance/config/lease/browser.yaml"}}, document.Change{})
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +44,9 @@ func TestEveryKindIsOneJSONLine(t *testing.T) {
 		if err := json.Unmarshal([]byte(lines[i]), &r); err != nil || r["kind"] != kind || r["at"] == "" {
 			t.Errorf("line %d: %v %s", i, err, lines[i])
 		}
+	}
+	if !strings.Contains(lines[4], `"by":"documents.dir"`) || !strings.Contains(lines[4], `"pod":"web-1"`) {
+		t.Errorf("who and where: %s", lines[4])
 	}
 	if !strings.Contains(lines[4], `"document":"acme/_tenant/_vance/config/lease/browser.yaml"`) || !strings.Contains(lines[5], `"document":"*"`) {
 		t.Errorf("%s\n%s", lines[4], lines[5])

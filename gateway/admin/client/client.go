@@ -29,6 +29,7 @@ const maxAnswer = 16 << 20
 type Client struct {
 	base  *url.URL
 	token string
+	by    string
 	http  *http.Client
 }
 
@@ -55,16 +56,16 @@ func (e *UnreachableError) Error() string {
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // New makes a client for the internal listener at endpoint (http or https, host
-// and port). hc bounds the time of each call; it must not follow redirects with
+// and port). by is who uses the token, for the record. hc bounds the time of each call; it must not follow redirects with
 // the token, so its CheckRedirect is replaced.
-func New(endpoint, token string, hc *http.Client) (*Client, error) {
+func New(endpoint, token, by string, hc *http.Client) (*Client, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New("the endpoint must be http://host:port or https://host:port of a pod's internal listener")
 	}
 	own := *hc
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, token: token, http: &own}, nil
+	return &Client{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, token: token, by: by, http: &own}, nil
 }
 
 // Endpoint is where the client calls.
@@ -152,6 +153,9 @@ func call[T any](ctx context.Context, c *Client, method string, query url.Values
 		return v, &desk.InvalidError{Message: err.Error()}
 	}
 	r.Header.Set(admin.TokenHeader, c.token)
+	if admin.ValidOperator(c.by) {
+		r.Header.Set(admin.OperatorHeader, c.by)
+	}
 	r.Header.Set("Accept", "application/json")
 	res, err := c.http.Do(r)
 	if err != nil {
@@ -192,6 +196,9 @@ func (c *Client) refusal(status int, body []byte) error {
 		return &desk.CutShortError{Message: f.Error.Message}
 	case admin.CodeUnauthenticated, admin.CodeForbidden:
 		return &RefusedError{Endpoint: c.Endpoint(), Message: f.Error.Message}
+	}
+	if what, why, ok := strings.Cut(f.Error.Message, " cannot be reached; "); ok {
+		return &desk.UnavailableError{What: what, Err: errors.New(why)}
 	}
 	return &desk.UnavailableError{Err: errors.New(f.Error.Message)}
 }

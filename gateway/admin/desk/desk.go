@@ -68,12 +68,15 @@ func (e *DefinitionError) Unwrap() error { return e.Err }
 // UnavailableError says that the store or the documents could not be reached,
 // so nothing is known.
 type UnavailableError struct {
-	What string // that cannot be reached; empty means the lease store
+	What string // that cannot be reached; empty means Store
 	Err  error
 }
 
+// Store is what an UnavailableError without a What is about.
+const Store = "the lease store"
+
 func (e *UnavailableError) Error() string {
-	return cmp.Or(e.What, "the lease store") + " cannot be reached: " + e.Err.Error()
+	return cmp.Or(e.What, Store) + " cannot be reached: " + e.Err.Error()
 }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
