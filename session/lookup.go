@@ -16,7 +16,11 @@ import (
 func (t *turn) inSession(do func(*turn, *live)) {
 	p := t.p
 	ids := t.r.Header[upstream.HeaderSession]
-	if len(ids) != 1 || ids[0] == "" {
+	if len(ids) > 1 {
+		t.refuse(badRequest(rpcInvalid, "the header Mcp-Session-Id stands there more than once"))
+		return
+	}
+	if len(ids) == 0 || ids[0] == "" {
 		t.refuse(badRequest(rpcInvalid, "the header Mcp-Session-Id is missing: initialize a session first"))
 		return
 	}

@@ -173,6 +173,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{name: "an unknown protocol version", method: "POST", id: id, body: call(1, "a"), header: []string{"MCP-Protocol-Version", "1999-01-01"}, status: 400, code: -32022},
 		{name: "an unknown protocol version on DELETE", method: "DELETE", id: id, header: []string{"MCP-Protocol-Version", "x"}, status: 400, code: -32022},
 		{name: "another content type", method: "POST", id: id, body: call(1, "a"), header: []string{"Content-Type", "text/plain"}, status: 415, code: 415},
+		{name: "a charset that an upstream would read other keys in", method: "POST", id: id, body: `{"jsonrpc":"2.0","id":1,"method":"ping","+AG0-ethod":"tools/call"}`, header: []string{"Content-Type", "application/json; charset=utf-7"}, status: 415, code: 415},
 		{name: "a compressed body", method: "POST", id: id, body: call(1, "a"), header: []string{"Content-Encoding", "gzip"}, status: 415, code: 415},
 		{name: "a body over the limit", method: "POST", id: id, body: `"` + strings.Repeat("x", 1<<20) + `"`, status: 413, code: 413},
 		{name: "another verb", method: "PUT", id: id, body: "{}", status: 405, code: 405},
@@ -195,6 +196,44 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	if a := r.do("POST", id, call(1, "echo")); a.status != 200 {
 		t.Fatalf("the session did not outlive the bad requests: %+v", a)
+	}
+}
+
+// A header that counts once is refused where it stands twice: the upstream might
+// go by the other one.
+func TestHeadersThatCountOnceAreNotGuessed(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	for _, c := range []struct {
+		header string
+		values []string
+		status int
+		says   string
+	}{
+		{"Content-Type", []string{"application/json", "application/json; charset=utf-7"}, 415, "one Content-Type"},
+		{"Content-Encoding", []string{"", "deflate"}, 415, "compressed"},
+		{"Mcp-Session-Id", []string{id, id}, 400, "more than once"},
+		{"MCP-Protocol-Version", []string{"2025-06-18", "2025-06-18"}, 400, "more than once"},
+	} {
+		t.Run(c.header, func(t *testing.T) {
+			seen := len(r.up.seen)
+			req := r.request(t.Context(), "POST", id, call(1, "x"))
+			req.Header[http.CanonicalHeaderKey(c.header)] = c.values
+			resp, err := r.http.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			text, _ := io.ReadAll(resp.Body)
+			if resp.StatusCode != c.status || !strings.Contains(string(text), c.says) || len(r.up.seen) != seen {
+				t.Errorf("%d %s; the upstream saw %d requests", resp.StatusCode, text, len(r.up.seen)-seen)
+			}
+		})
+	}
+	for _, say := range []string{"application/json; charset=UTF-8", "application/json;charset=utf8", "Application/JSON"} {
+		if a := r.do("POST", id, call(1, "x"), "Content-Type", say); a.status != 200 {
+			t.Errorf("%s: %+v", say, a)
+		}
 	}
 }
 

@@ -32,7 +32,10 @@ func (t *turn) revision() *refusal {
 	if len(v) == 0 {
 		return nil
 	}
-	if len(v) == 1 && (slices.Contains(sessionRevisions, v[0]) || v[0] == olderRevision) {
+	if len(v) > 1 {
+		return badRequest(rpcInvalid, "the header MCP-Protocol-Version stands there more than once")
+	}
+	if slices.Contains(sessionRevisions, v[0]) || v[0] == olderRevision {
 		return nil
 	}
 	requested := v[0]

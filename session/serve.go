@@ -176,10 +176,10 @@ func (t *turn) post(f *refusal) string {
 // read reads the body, whose silence the server bounds, and its envelope. A refusal with status 0 means that the
 // client is gone.
 func (t *turn) read() *refusal {
-	if !isJSON(t.r.Header.Get("Content-Type")) {
-		return &refusal{status: http.StatusUnsupportedMediaType, code: 415, message: "the body must be application/json"}
+	if !isJSON(t.r.Header["Content-Type"]) {
+		return &refusal{status: http.StatusUnsupportedMediaType, code: 415, message: "the body must be application/json in UTF-8, and one Content-Type must say so"}
 	}
-	if t.r.Header.Get("Content-Encoding") != "" {
+	if len(t.r.Header["Content-Encoding"]) > 0 {
 		return &refusal{status: http.StatusUnsupportedMediaType, code: 415, message: "the body must not be compressed"}
 	}
 	limit := t.p.opt.Limits().RequestBody
@@ -203,14 +203,23 @@ func (t *turn) read() *refusal {
 	return nil
 }
 
-// isJSON reports whether a request says that it carries JSON.
-func isJSON(contentType string) bool {
+// isJSON reports whether a request says that it carries JSON, once. Servers exist
+// that read the body in the charset that stands here, and in another one than
+// UTF-8 (UTF-7, say) they would find other keys in it than the gateway has.
+func isJSON(contentType []string) bool {
 	const want = "application/json"
-	if contentType == want { // what clients send
+	if len(contentType) != 1 {
+		return false
+	}
+	if contentType[0] == want { // what clients send
 		return true
 	}
-	media, _, err := mime.ParseMediaType(contentType)
-	return err == nil && media == want
+	media, params, err := mime.ParseMediaType(contentType[0])
+	if err != nil || media != want {
+		return false
+	}
+	charset, says := params["charset"]
+	return !says || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
 // bodiless serves GET and DELETE.
