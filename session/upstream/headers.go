@@ -80,11 +80,20 @@ func RequestHeader(in http.Header) http.Header {
 }
 
 // withheld is what a client must not learn of an upstream: how it asks for
-// credentials, its cookies, and which pages it trusts.
+// credentials, its cookies, and which pages it trusts; and what an upstream, which
+// may be a project's, must not say in the name of the gateway: orders to a browser
+// about the gateway's whole origin, and to a web server in front of it, which
+// would answer with a file or an address of its own.
 var withheld = map[string]bool{
 	"Www-Authenticate": true, "Set-Cookie": true, "Set-Cookie2": true, "Authentication-Info": true,
-	"Clear-Site-Data": true, "Strict-Transport-Security": true, "Alt-Svc": true,
+	"Clear-Site-Data": true, "Strict-Transport-Security": true, "Alt-Svc": true, "Public-Key-Pins": true, "Expect-Ct": true,
+	"Nel": true, "Report-To": true, "Reporting-Endpoints": true, "Service-Worker-Allowed": true, "Refresh": true,
+	"X-Sendfile": true, "X-Lighttpd-Send-File": true,
 	HeaderSession: true, "Content-Length": true,
+}
+
+func withheldPrefix(k string) bool {
+	return strings.HasPrefix(k, "Access-Control-") || strings.HasPrefix(k, "X-Accel-")
 }
 
 // CopyResponseHeader copies what passes of an upstream's headers to a client.
@@ -94,10 +103,12 @@ func CopyResponseHeader(out, in http.Header) {
 	// gateway's and stays.
 	drop := named(in)
 	for k, v := range in {
-		if hopByHop[k] || withheld[k] || strings.HasPrefix(k, "Access-Control-") || slices.Contains(drop, k) {
+		if hopByHop[k] || withheld[k] || withheldPrefix(k) || slices.Contains(drop, k) {
 			continue
 		}
-		out[k] = v
+		if _, own := out[k]; !own {
+			out[k] = v
+		}
 	}
 }
 

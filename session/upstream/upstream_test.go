@@ -253,4 +253,20 @@ func TestCopyResponseHeaderLeavesTheGatewaysOwn(t *testing.T) {
 	if out.Get(HeaderSession) != "the gateway's" || out.Get("X-Request-Id") != "1" || out.Get("X-Hop") != "" || out.Get("X-End") != "b" || len(out) != 3 {
 		t.Errorf("%v", out)
 	}
+	// Without the upstream's own mention of it, too.
+	CopyResponseHeader(out, http.Header{"X-Request-Id": {"2"}})
+	if out.Get("X-Request-Id") != "1" {
+		t.Errorf("the request has the id %q in the log and %q at the client", "1", out.Get("X-Request-Id"))
+	}
+}
+
+func TestAnUpstreamGivesNoOrdersInTheGatewaysName(t *testing.T) {
+	for _, name := range []string{"X-Accel-Redirect", "X-Accel-Expires", "X-Sendfile", "X-Lighttpd-Send-File", "NEL", "Report-To", "Reporting-Endpoints",
+		"Service-Worker-Allowed", "Refresh", "Strict-Transport-Security", "Alt-Svc", "Clear-Site-Data"} {
+		out := http.Header{}
+		CopyResponseHeader(out, http.Header{http.CanonicalHeaderKey(name): {"x"}, "X-Trace": {"1"}})
+		if len(out) != 1 {
+			t.Errorf("%s passed: %v", name, out)
+		}
+	}
 }
