@@ -270,8 +270,9 @@ func (t *turn) initialize(ctx context.Context, cancel context.CancelCauseFunc, i
 	o := &opened{resp: resp, body: resp.Body, session: upstream.SessionID(resp.Header.Get(upstream.HeaderSession))}
 	refuse := func(f *refusal) (*opened, *refusal) {
 		_ = resp.Body.Close()
-		if resp.StatusCode < 300 && o.session.Valid() {
-			// It opened a session and said something else than its result.
+		if o.session.Valid() {
+			// It opened a session and said something else than its result, whatever the
+			// status: an id that it names is one that it keeps.
 			p.endUpstream(ctx, t.doc, o.session, o.version, t.c.Authorization.Reveal())
 		}
 		return nil, f

@@ -18,7 +18,8 @@ func (t *turn) message(s *live) {
 	for i := range t.env.Messages {
 		m := &t.env.Messages[i]
 		waits = waits || m.Request()
-		uses = uses || m.Method == "tools/call" && m.Request()
+		// Also without an id: servers exist that do what such a notification says.
+		uses = uses || m.Method == "tools/call"
 	}
 	if !p.traffic.enter(t.who, true) {
 		t.refuse(p.shareTaken())

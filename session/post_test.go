@@ -308,6 +308,24 @@ func TestEveryCallIsCheckedAndOthersOnlyLook(t *testing.T) {
 	}
 }
 
+// Servers exist that do what a tools/call says though it has no id and they owe no
+// answer: it uses the resource like any other.
+func TestACallWithoutAnIDIsCheckedToo(t *testing.T) {
+	const silent = `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}`
+	r := newRig(t)
+	id := r.open()
+	if a := r.do("POST", id, silent); a.status != 202 || r.engine.checks != 1 {
+		t.Errorf("%+v, %d checks", a, r.engine.checks)
+	}
+	seen := len(r.up.seen)
+	r.engine.set(func() { r.engine.down = true })
+	r.do("POST", id, silent).want(t, 503, 503, "LEASE_UNAVAILABLE")
+	if len(r.up.seen) != seen {
+		t.Error("it went up unchecked while the store was down")
+	}
+	r.engine.set(func() { r.engine.down = false })
+}
+
 func TestStoreDown(t *testing.T) {
 	t.Run("at open is LEASE_UNAVAILABLE and opens nothing", func(t *testing.T) {
 		var log bytes.Buffer
@@ -436,6 +454,13 @@ func TestUpstreamTroubleAtOpen(t *testing.T) {
 			r.up.onInit = func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, "/elsewhere", http.StatusFound) }
 		}, "redirect"},
 		{"502", func(r *rig) { r.up.onInit = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) } }, "HTTP 502"},
+		{"502 with a session", func(r *rig) {
+			r.up.sessions["upstream-x"] = true
+			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Mcp-Session-Id", "upstream-x")
+				w.WriteHeader(502)
+			}
+		}, "HTTP 502"},
 		{"refused credential", func(r *rig) { r.up.auth = "Bearer other" }, "refused the gateway's credential"},
 		{"dying in the answer", func(r *rig) {
 			r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
@@ -537,6 +562,11 @@ func TestUpstreamTroubleInACall(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, strings.Repeat(" ", 3*largeBuffer))
 		}, "not a JSON-RPC message"},
+		{"a compressed stream", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, "\x1f\x8b")
+		}, "compressed"},
 		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "credential"},
 		{"502 from an ingress", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, "HTTP 502"},
 	} {

@@ -124,10 +124,24 @@ func unusable(resp *http.Response, forward, waits bool) string {
 		return fmt.Sprintf("it answered with a redirect (HTTP %d), and redirects are not followed: put the final address into its document", s)
 	case s >= 400 && kindOf(resp.Header) != jsonBody && !said(resp):
 		return fmt.Sprintf("it answered HTTP %d", s)
+	case (waits || kindOf(resp.Header) == eventStream) && compressed(resp.Header):
+		return "it compressed its answer, which nobody had asked for"
 	case s < 300 && waits && kindOf(resp.Header) == other:
 		return "its answer is neither JSON nor an event stream, so it does not speak MCP at this address"
 	}
 	return ""
+}
+
+// compressed reports whether an answer is not what it says in Content-Type. The
+// gateway asks for none, whatever the client takes, since it follows what answers
+// and puts comments between events.
+func compressed(h http.Header) bool {
+	for _, v := range h["Content-Encoding"] {
+		if v = strings.TrimSpace(v); v != "" && !strings.EqualFold(v, "identity") {
+			return true
+		}
+	}
+	return false
 }
 
 // said reports whether an answer in plain text is the server's own word on this
