@@ -50,6 +50,7 @@ type Client struct {
 	box    *seal.Box
 	scheme string
 	http   *http.Client
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewClient makes a Client.
@@ -58,12 +59,12 @@ func NewClient(opt ClientOptions) *Client {
 	if opt.TLS != nil {
 		c.scheme = "https"
 	}
-	dialer := &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 3}}
+	c.dial = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 3}}).DialContext
 	c.http = &http.Client{
 		// No proxy variables, no redirects, no compression: the internal token goes
 		// to the pod that was named and to nobody else.
 		Transport: &http.Transport{
-			DialContext:         dialer.DialContext,
+			DialContext:         c.connect,
 			TLSClientConfig:     opt.TLS,
 			TLSHandshakeTimeout: connectTimeout,
 			DisableCompression:  true,
@@ -73,6 +74,12 @@ func NewClient(opt ClientOptions) *Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c
+}
+
+func (c *Client) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return c.dial(ctx, network, address)
 }
 
 // Close drops idle connections.
