@@ -51,6 +51,7 @@ func (p *Proxy) Drain(ctx context.Context, handover bool) error {
 		})
 	}
 	_ = g.Wait() // its functions return no errors: each logs its own
+	p.late.stop()
 	p.up.CloseIdle()
 	return late
 }

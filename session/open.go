@@ -263,7 +263,7 @@ func (t *turn) initialize(ctx context.Context, cancel context.CancelCauseFunc, i
 		}
 		return p.failed(ctx, t, err)
 	}
-	resp, err := p.send(ctx, leg{doc: t.doc, method: http.MethodPost, header: header, caller: t.c.Authorization.Reveal(), body: init})
+	resp, err := t.sendInitialize(ctx, leg{doc: t.doc, method: http.MethodPost, header: header, caller: t.c.Authorization.Reveal(), body: init})
 	if err != nil {
 		return nil, fail(err)
 	}

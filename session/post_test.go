@@ -493,6 +493,60 @@ func TestUpstreamTroubleAtOpen(t *testing.T) {
 	}
 }
 
+// A slow upstream opens its session when nobody waits for it any more. Nobody has
+// read its id then, and it would live for ever.
+func TestASessionThatIsOpenedTooLateIsEnded(t *testing.T) {
+	answered := make(chan struct{})
+	late := func(r *rig) {
+		r.docs.doc.InitTimeout = 50 * time.Millisecond
+		r.up.onInit = func(w http.ResponseWriter, _ *http.Request) {
+			<-answered
+			r.up.mu.Lock()
+			r.up.sessions["late"] = true
+			r.up.mu.Unlock()
+			w.Header().Set("Mcp-Session-Id", "late")
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`)
+		}
+	}
+	t.Run("when it answers", func(t *testing.T) {
+		r := newRig(t, late)
+		r.up.auth = "Bearer upstream-secret"
+		r.docs.change(func(d *server.Document) { d.Auth.Type, d.Auth.Token = "bearer", "upstream-secret" })
+		e := r.do("POST", "", initBody).want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+		if !strings.Contains(e.Error.Message, "initTimeoutSeconds") || r.engine.held() != 0 {
+			t.Errorf("%+v, %d leases", e, r.engine.held())
+		}
+		close(answered)
+		if id := <-r.up.ended; id != "late" {
+			t.Errorf("%s was ended", id)
+		}
+		<-r.proxy.traffic.wait()
+		r.clean()
+	})
+	t.Run("a stopping pod does not wait for it", func(t *testing.T) {
+		answered = make(chan struct{})
+		defer close(answered)
+		r := newRig(t, late)
+		r.do("POST", "", initBody).want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+		r.stop() // within five seconds
+	})
+	t.Run("it has a place among its caller's", func(t *testing.T) {
+		answered = make(chan struct{})
+		defer close(answered)
+		r := newRig(t, late)
+		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 9, PerPrincipal: 100})
+		for range 10 {
+			r.do("POST", "", initBody).want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
+		}
+		r.proxy.late.mu.Lock()
+		defer r.proxy.late.mu.Unlock()
+		if n := len(r.proxy.late.cancels); n == 0 || n > 3 {
+			t.Errorf("%d late answers are waited for, where a third of limits.perPod is 3", n)
+		}
+	})
+}
+
 func TestTheUpstreamsOwnRefusalPasses(t *testing.T) {
 	r := newRig(t)
 	refusal := `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no","data":{"n":1.0}}}`

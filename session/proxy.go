@@ -76,6 +76,7 @@ type Proxy struct {
 	epoch    time.Time
 	draining atomic.Bool
 	pods     podCache
+	late     latecomers
 
 	slowStart time.Duration // defaultSlowStart
 
