@@ -78,11 +78,11 @@ func logged(log *slog.Logger, listener string, next func(e *exchange, r *http.Re
 				}
 			}
 			logLine(log, listener, e, r, time.Since(started))
-			unread(w, r)
 			if p != nil {
 				// The answer has begun: only a cut connection tells that it is not whole.
 				panic(http.ErrAbortHandler)
 			}
+			unread(w, r)
 		}()
 		next(e, r)
 	})

@@ -49,16 +49,53 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unread bounds what is left of a body when its request has been answered. The
-// server reads on before it sends an answer, to be able to use the connection
-// again; without a bound anybody could hold a connection for good, and without
-// a credential, by a body that never comes.
+// unread ends a request whose answer is there and whose body has not come to its
+// end. Many clients send a body as a whole before they read: they would take the
+// reset of a connection that is closed in the middle of it for an answer of their
+// own making and never see the refusal. So the answer goes out first, and what
+// still comes is read and thrown away, within bounds: nobody holds a connection for
+// good, and without a credential, by a body that never comes or never ends.
 func unread(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	if b, ok := r.Body.(*patientBody); ok && b.ended {
+	asked := false
+	if b, ok := r.Body.(*patientBody); ok {
+		r.Body = b.ReadCloser // the server looks at what kind of body it is
+		if b.ended {
+			return
+		}
+		asked = !b.renewed.IsZero()
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(restSilence))
+	// A client that waits for 100 Continue sends nothing without it, and the other
+	// versions of HTTP have no connection to lose.
+	if r.ProtoMajor != 1 || !asked && r.Header.Get("Expect") != "" {
 		return
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restSilence))
+	if rc.Flush() != nil {
+		return
+	}
+	buf := make([]byte, 8<<10)
+	end := time.Now().Add(restLasts)
+	for left := int64(maxRest); left > 0; {
+		n, err := r.Body.Read(buf)
+		if err != nil {
+			return
+		}
+		left -= int64(n)
+		now := time.Now()
+		if !now.Before(end) {
+			return
+		}
+		_ = rc.SetReadDeadline(earlier(now.Add(restSilence), end))
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }

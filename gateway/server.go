@@ -55,7 +55,11 @@ const (
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
 	bodySilence       = time.Minute
-	restSilence       = 5 * time.Second // of a body that nobody wants any more
+
+	// Of a body that nobody wants any more.
+	restSilence = 5 * time.Second
+	restLasts   = 30 * time.Second
+	maxRest     = 64 << 20 // bytes
 )
 
 // Server is the pod's two listeners.

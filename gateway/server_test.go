@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -379,6 +381,57 @@ func TestLimits(t *testing.T) {
 		got := send(t, "POST", p.url+"/mcp/dev/p/browser", "", "X-Long: "+strings.Repeat("x", 80<<10))
 		if got.status != 431 {
 			t.Errorf("status %d", got.status)
+		}
+	})
+}
+
+// A client that sends all of its body before it reads sees the refusal, and one
+// that asks before it sends is answered at once.
+func TestARefusalIsReadBySlowAndByPoliteClients(t *testing.T) {
+	p := serve(t, gatewayConfig(), nil)
+	dial := func(t *testing.T) net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		return c
+	}
+	const size = 24 << 20
+	for _, tc := range []struct{ what, head, begin, end string }{
+		{"a long body", "Content-Length: " + strconv.Itoa(size) + "\r\n", "", ""},
+		{"a long body on a connection for one request", "Connection: close\r\nContent-Length: " + strconv.Itoa(size) + "\r\n", "", ""},
+		{"a long chunked body", "Transfer-Encoding: chunked\r\n", strconv.FormatInt(size, 16) + "\r\n", "\r\n0\r\n\r\n"},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			c := dial(t)
+			if _, err := io.WriteString(c, "POST /mcp/dev/p/browser HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n"+tc.head+"\r\n"+tc.begin); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write(make([]byte, size)); err != nil {
+				t.Fatalf("while the body is sent: %v", err)
+			}
+			_, _ = io.WriteString(c, tc.end)
+			answer, err := io.ReadAll(c)
+			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 401") || !strings.Contains(string(answer), "UNAUTHENTICATED") {
+				t.Errorf("%v, %q", err, answer)
+			}
+		})
+	}
+	t.Run("a body that waits for 100 Continue", func(t *testing.T) {
+		c := dial(t)
+		_ = c.SetDeadline(time.Now().Add(3 * time.Second)) // sooner than a body is given up
+		if _, err := io.WriteString(c, "POST /mcp/dev/p/browser HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 401 || !strings.Contains(string(text), "UNAUTHENTICATED") {
+			t.Errorf("%v, %d %q", err, resp.StatusCode, text)
 		}
 	})
 }
