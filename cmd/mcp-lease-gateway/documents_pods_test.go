@@ -26,7 +26,9 @@ const trials = 5
 func trialProject(n int) string { return fmt.Sprintf("p%d", n) }
 
 // trialLease is the lease document of a trial's project.
-func trialLease(project string) string { return "acme/" + project + "/_vance/config/lease/browser.yaml" }
+func trialLease(project string) string {
+	return "acme/" + project + "/_vance/config/lease/browser.yaml"
+}
 
 // trialDocuments are a server and its lease, and for each trial a project that
 // caps itself at 1.

@@ -54,7 +54,7 @@ cannot be reached.`,
 	p.StringVar(&f.tokenFile, "token-file", "", "`file` with the internal token, for --endpoint")
 	p.StringVar(&f.caFile, "ca-file", "", "`file` with the certificates that vouch for the pod's, besides the system's")
 	p.StringVarP(&f.output, "output", "o", "table", "how to print: table or json")
-	p.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time that the command may take")
+	p.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time that the command may take, its question aside")
 	must(c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
 
 	t := &leaseTool{leaseDeps: deps, flags: f}

@@ -64,17 +64,19 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 				if err := t.confirm(c, yes, question); err != nil {
 					return err
 				}
-				if force {
-					done, err := forced.revoke(ctx, h)
-					return t.told(c, err, done, true, "revoked "+h.Token)
-				}
-				var done desk.Holder
-				err = p.pod(ctx, func(pod *client.Client) error {
-					var err error
-					done, err = pod.Revoke(ctx, h.Token)
-					return err
+				return t.limited(c, func(ctx context.Context) error {
+					if force {
+						done, err := forced.revoke(ctx, h)
+						return t.told(c, err, done, true, "revoked "+h.Token)
+					}
+					var done desk.Holder
+					err := p.pod(ctx, func(pod *client.Client) error {
+						var err error
+						done, err = pod.Revoke(ctx, h.Token)
+						return err
+					})
+					return t.told(c, err, done, false, "revoked "+h.Token+handlerNote(done))
 				})
-				return t.told(c, err, done, false, "revoked "+h.Token+handlerNote(done))
 			})
 		},
 	}
@@ -113,17 +115,19 @@ is not stale yet.
 				if err := t.confirm(c, yes, fmt.Sprintf("Revoke every lease of pod %s (%d now)?", plain(args[0]), len(held))); err != nil {
 					return err
 				}
-				if force {
-					done, err := forced.revokePod(ctx, args[0])
-					return t.told(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
-				}
-				var done desk.PodRevoked
-				err = p.pod(ctx, func(pod *client.Client) error {
-					var err error
-					done, err = pod.RevokePod(ctx, args[0])
-					return err
+				return t.limited(c, func(ctx context.Context) error {
+					if force {
+						done, err := forced.revokePod(ctx, args[0])
+						return t.told(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
+					}
+					var done desk.PodRevoked
+					err := p.pod(ctx, func(pod *client.Client) error {
+						var err error
+						done, err = pod.RevokePod(ctx, args[0])
+						return err
+					})
+					return t.told(c, err, done, false, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 				})
-				return t.told(c, err, done, false, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 			})
 		},
 	}

@@ -22,18 +22,33 @@ func (t *leaseTool) run(c *cobra.Command, do func(ctx context.Context, p *place)
 	if err := t.check(c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), t.flags.timeout)
-	defer cancel()
 	p, err := t.reach()
 	if err != nil {
 		return coded(err)
 	}
-	err = t.timed(ctx, do(ctx, p))
+	err = t.limited(c, func(ctx context.Context) error { return do(ctx, p) })
 	if closed := p.close(); err == nil {
 		err = closed
 	}
 	return err
 }
+
+// limited does something in the time of --timeout. An act begins it anew behind its
+// question: how long a person thinks does not count.
+func (t *leaseTool) limited(c *cobra.Command, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(c.Context(), t.flags.timeout)
+	defer cancel()
+	err := do(ctx)
+	if _, ok := errors.AsType[*judgedError](err); ok || err == nil {
+		return err
+	}
+	return &judgedError{t.timed(ctx, err)}
+}
+
+// judgedError is an error that has its code and says which time ran out.
+type judgedError struct{ error }
+
+func (e *judgedError) Unwrap() error { return e.error }
 
 // timed gives an error its code, and says where the time that was given is why a
 // command failed.

@@ -93,7 +93,7 @@ func TestWhatIsDoneToLeasesIsOnRecord(t *testing.T) {
 		if got := send(t.Context(), "DELETE", p.URL+"/mcp/acme/thesis/browser", session, ""); got.status/100 != 2 {
 			t.Errorf("%+v", got)
 		}
-		printed(t, p, record("closed"))
+		printed(t, p, record("closed")+`,"reason":"close","by":"pod `)
 		if code, _, errs := operate(t, p, "reconcile"); code != 0 {
 			t.Fatal(errs)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -41,6 +43,7 @@ type deskBench struct {
 	conf     *config.Gateway
 	terminal bool
 	stdin    string
+	in       io.Reader                                                   // instead of stdin
 	open     func(context.Context, *config.Gateway) (lease.Store, error) // nil for the reference store
 	audit    func(path string) (string, error)                           // nil for conf's
 }
@@ -157,7 +160,7 @@ func (b *deskBench) run(args ...string) (code int, out, errs string) {
 	root.AddCommand(newLeaseCommand(deps))
 	var o, e bytes.Buffer
 	root.SetArgs(append([]string{"lease"}, args...))
-	root.SetIn(strings.NewReader(b.stdin))
+	root.SetIn(cmp.Or[io.Reader](b.in, strings.NewReader(b.stdin)))
 	root.SetOut(&o)
 	root.SetErr(&e)
 	err := root.ExecuteContext(b.Context())
@@ -370,6 +373,30 @@ func TestRevokeAsksActsAndRunsTheHandler(t *testing.T) {
 			t.Errorf("%d %s", code, out)
 		}
 	})
+}
+
+// thinking answers yes after a while.
+type thinking struct{ pause time.Duration }
+
+func (r thinking) Read(b []byte) (int, error) {
+	time.Sleep(r.pause)
+	return copy(b, "y\n"), nil
+}
+
+func TestTheTimeThatAPersonThinksDoesNotCount(t *testing.T) {
+	for _, args := range [][]string{{"revoke", "abcdefghij", "--force"}, {"revoke-pod", "dead", "--force"}} {
+		t.Run(args[0], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &deskBench{T: t, store: storetest.NewMemory(nil), terminal: true, in: thinking{time.Hour}, conf: &config.Gateway{Store: config.Store{Kind: "mongodb"}}}
+				if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: "abcdefghijklmnopqrstuvwxyz", Tenant: "acme", Pod: "dead", TTL: 24 * time.Hour}); err != nil {
+					t.Fatal(err)
+				}
+				if code, out, errs := b.run(append(args, "--timeout", "5s")...); code != 0 || !strings.Contains(out, "revoked") {
+					t.Errorf("%d %q %q", code, out, errs)
+				}
+			})
+		})
+	}
 }
 
 func TestARevocationIsFeltByTheHolderThatCalls(t *testing.T) {

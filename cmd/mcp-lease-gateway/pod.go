@@ -119,7 +119,13 @@ func (p *pod) observe(ctx context.Context, registry prometheus.Registerer) (err 
 		return err
 	}
 	telemetry.CountAudit(registry, p.audit)
-	p.metrics.OnEvent(p.audit.Event)
+	p.metrics.OnEvent(func(e lease.Event) {
+		// What nobody decided, this pod did; the event's pod is the holder's.
+		if e.By == "" && (e.Kind == "swept" || e.Kind == "closed") {
+			e.By = "pod " + string(p.id)
+		}
+		p.audit.Event(e)
+	})
 	if t.OTLPEndpoint == "" {
 		return nil
 	}

@@ -255,6 +255,10 @@ func (d *Desk) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 
 // Sweep runs one reaper round now, with handlers.
 func (d *Desk) Sweep(ctx context.Context, by string) (lease.Swept, error) {
+	// A round has many parts, and each would wait for a store that is not there.
+	if _, err := d.History.Pods(ctx); err != nil {
+		return lease.Swept{}, &UnavailableError{Err: err}
+	}
 	done, err := d.Engine.Sweep(ctx)
 	if err != nil {
 		return done, &UnavailableError{Err: err}

@@ -1,0 +1,33 @@
+package desk_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desktest"
+	"github.com/vancetope/mcp-lease-gateway/lease"
+)
+
+// patient is an engine whose rounds wait for the store again and again.
+type patient struct {
+	*desktest.Engine
+	t *testing.T
+}
+
+func (p patient) Sweep(context.Context) (lease.Swept, error) {
+	p.t.Error("a round was begun")
+	return lease.Swept{}, errors.New("the store is away")
+}
+
+func TestASweepIsNotBegunWhereTheStoreIsAway(t *testing.T) {
+	e := desktest.New(time.Now)
+	e.Fail(errors.New("the store is away"))
+	d := &desk.Desk{Engine: patient{e, t}, History: e, Happened: func(e lease.Event) { t.Errorf("%+v is on record", e) }}
+	_, err := d.Sweep(t.Context(), "operator ops")
+	if _, ok := errors.AsType[*desk.UnavailableError](err); !ok {
+		t.Errorf("%v", err)
+	}
+}
