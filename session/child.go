@@ -128,7 +128,7 @@ func (c *child) target(m *wire.Message, line, message []byte) *mailbox {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Response() {
-		key := wire.IDKey(m.ID.Of(line))
+		key := wire.Answered(c.waiting, m.ID.Of(line))
 		to := c.waiting[key]
 		delete(c.waiting, key)
 		return to
@@ -138,7 +138,7 @@ func (c *child) target(m *wire.Message, line, message []byte) *mailbox {
 			ProgressToken json.RawMessage `json:"progressToken"`
 		}
 		if json.Unmarshal(m.Params.Of(line), &params) == nil {
-			if to := c.progress[wire.IDKey(params.ProgressToken)]; to != nil {
+			if to := c.progress[wire.Answered(c.progress, params.ProgressToken)]; to != nil {
 				if to.events {
 					return to
 				}

@@ -45,6 +45,9 @@ func runTestChild() int {
 		if json.Unmarshal([]byte(line), &m) != nil {
 			continue
 		}
+		if n := 0.0; mode == "rounds" && json.Unmarshal(m.ID, &n) == nil { // as programs in JavaScript do
+			m.ID, _ = json.Marshal(n)
+		}
 		switch {
 		case m.Method == "initialize":
 			switch mode {
@@ -191,6 +194,23 @@ func TestStdioSessions(t *testing.T) {
 		r.childless()
 		r.do("POST", id, call(1, "x")).want(t, 404, 410, "LEASE_LOST")
 	})
+}
+
+// A program that reads numbers as floats writes other digits back. Its answer is
+// one all the same, as it is on the way from an HTTP server.
+func TestAProgramMayWriteNumbersOtherwise(t *testing.T) {
+	r := stdioRig(t, "rounds", func(r *rig) { r.docs.doc.Timeout = 5 * time.Second })
+	a := r.do("POST", "", strings.Replace(initBody, `"id":1`, `"id":1.0`, 1))
+	id := a.header.Get("Mcp-Session-Id")
+	if a.status != 200 || id == "" {
+		t.Fatalf("%+v", a)
+	}
+	for asked, answered := range map[string]string{"2.0": "2", "9007199254740993": "9007199254740992", `"2.0"`: `"2.0"`} {
+		a := r.do("POST", id, `{"jsonrpc":"2.0","id":`+asked+`,"method":"tools/list"}`)
+		if a.status != 200 || !strings.HasPrefix(a.body, `{"jsonrpc":"2.0","id":`+answered+`,"result"`) {
+			t.Errorf("%s: %+v", asked, a)
+		}
+	}
 }
 
 func TestStdioTrouble(t *testing.T) {

@@ -71,7 +71,7 @@ func (t *turn) collect(x *exchange, c *child, b *mailbox) error {
 				return err // it was scanned before
 			}
 			if m := env.One(); m.Response() {
-				delete(pending, wire.IDKey(m.ID.Of(message)))
+				delete(pending, wire.Answered(pending, m.ID.Of(message)))
 				if !x.stream.Load() && (!b.events || len(pending) == 0 && len(answers) == 0 && !t.env.Batch) {
 					answers = append(answers, message)
 					continue

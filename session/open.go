@@ -358,11 +358,11 @@ func (o *opened) takes(message, id []byte) bool {
 	if json.Unmarshal(message, &m) != nil || m.Method != nil {
 		return false
 	}
-	if m.Error != nil && (string(m.ID) == "null" || m.ID == nil || wire.SameID(m.ID, id)) {
+	if m.Error != nil && (string(m.ID) == "null" || m.ID == nil || wire.AnswersID(id, m.ID)) {
 		o.refused = true
 		return true
 	}
-	if m.Result == nil || !wire.SameID(m.ID, id) || m.Result.ProtocolVersion == "" || len(m.Result.ProtocolVersion) > 64 {
+	if m.Result == nil || !wire.AnswersID(id, m.ID) || m.Result.ProtocolVersion == "" || len(m.Result.ProtocolVersion) > 64 {
 		return false
 	}
 	o.version = m.Result.ProtocolVersion

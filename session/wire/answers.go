@@ -62,6 +62,27 @@ func sameAnswer(id []byte) string {
 	return IDKey(id)
 }
 
+// AnswersID reports whether an answer with the id answered can be that to the
+// request asked.
+func AnswersID(asked, answered []byte) bool { return sameAnswer(asked) == sameAnswer(answered) }
+
+// Answered is the key (IDKey) of those in waiting that a message with this id
+// answers, or the id's own where there is none. One that is written alike comes
+// before one that a server may have rounded or written otherwise.
+func Answered[V any](waiting map[string]V, id []byte) string {
+	own := IDKey(id)
+	if _, ok := waiting[own]; ok || len(own) == 0 || own[0] == '"' {
+		return own
+	}
+	number := sameAnswer(id)
+	for key := range waiting {
+		if key != "" && key[0] != '"' && sameAnswer([]byte(key)) == number {
+			return key
+		}
+	}
+	return own
+}
+
 // Feed takes the next bytes of the stream.
 func (a *Answers) Feed(p []byte) {
 	for len(p) > 0 && len(a.waiting) > 0 {

@@ -8,12 +8,8 @@ func Splice(body []byte, at Span, with []byte) []byte {
 	return append(out, body[at.To:]...)
 }
 
-// SameID reports whether two ids are the same JSON value. Numbers are compared
-// as they are written; strings by what they say, since the other side may
-// escape differently.
-func SameID(a, b []byte) bool { return IDKey(a) == IDKey(b) }
-
-// IDKey returns a text that is equal for equal ids.
+// IDKey returns a text that is equal for equal ids: numbers as they are written,
+// strings by what they say, since the other side may escape differently.
 func IDKey(id []byte) string {
 	if len(id) > 1 && id[0] == '"' {
 		for _, c := range id {

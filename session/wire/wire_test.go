@@ -164,7 +164,7 @@ func TestIDs(t *testing.T) {
 		a, b string
 		same bool
 	}{{`1`, `1`, true}, {`1`, `1.0`, false}, {`"1"`, `1`, false}, {`"é"`, `"\u00e9"`, true}, {`"a"`, `"b"`, false}} {
-		if SameID([]byte(c.a), []byte(c.b)) != c.same {
+		if (IDKey([]byte(c.a)) == IDKey([]byte(c.b))) != c.same {
 			t.Errorf("%s and %s", c.a, c.b)
 		}
 	}
