@@ -47,12 +47,12 @@ type report struct{ found check.Report }
 
 func (r *report) print(w io.Writer) error {
 	for _, p := range r.found.Problems {
-		if _, err := fmt.Fprintln(w, p.Error()); err != nil {
+		if _, err := fmt.Fprintln(w, harmless(p.Error(), "")); err != nil {
 			return err
 		}
 	}
 	for _, p := range r.found.Warnings {
-		if _, err := fmt.Fprintf(w, "%s: warning: %s\n", p.Where(), keyed(p)); err != nil {
+		if _, err := fmt.Fprintln(w, harmless(p.Where()+": warning: "+keyed(p), "")); err != nil {
 			return err
 		}
 	}

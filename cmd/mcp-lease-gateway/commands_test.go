@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,6 +155,40 @@ func TestCheckSaysFileLineAndKey(t *testing.T) {
 		"\n" + tools + "/long.yaml: the document is longer than 64 KiB"} {
 		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("%d, %q is not in:\n%s", code, want, out)
+		}
+	}
+}
+
+// TestATenantsDocumentCannotSteerTheTerminal: messages quote the keys of documents.
+func TestATenantsDocumentCannotSteerTheTerminal(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"gateway.yaml": "identity:\n  anonymous: {tenant: dev, projects: [\"*\"]}\n",
+		"documents/acme/thesis/_vance/config/lease/browser.yaml":   "name: browser\n\"\\e[2J\\u202e\\u009b\\nall is well\": 1\n",
+		"documents/acme/thesis/_vance/server-tools/browser.yaml":   "type: mcp_server\nparameters: {url: \"http://a.example/\", \"\\e[2J\\nall is well\": 1}\n",
+		"documents/acme/thesis/_vance/server-tools/x\x1b[2Jy.yaml": "type: mcp_server\n",
+		"token": "internal-token-of-this-test",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = w.Write([]byte(`{"error":{"code":"INVALID_DEFINITION","message":"browser.yaml:2: \u001b[2J\u202e\u009b: unknown key"}}`))
+	}))
+	defer pod.Close()
+	for name, args := range map[string][]string{
+		"check":      {"check", "--config", filepath.Join(dir, "gateway.yaml")},
+		"definition": {"lease", "definition", "browser", "--tenant", "acme", "--project", "thesis", "--endpoint", pod.URL, "--token-file", filepath.Join(dir, "token")},
+	} {
+		code, out, errs := command(t, args...)
+		if code != 1 || !strings.Contains(out+errs, "unknown key") || strings.ContainsAny(out+errs, "\x1b\u202e\u009b") || strings.Contains(out+errs, "\nall is well") {
+			t.Errorf("%s: %d %q %q", name, code, out, errs)
 		}
 	}
 }

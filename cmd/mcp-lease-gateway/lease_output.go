@@ -75,8 +75,14 @@ func plain(s string) string {
 	if s == "" {
 		return "-"
 	}
+	return harmless(s, "")
+}
+
+// harmless replaces what a terminal would obey: texts of documents come from
+// tenants as well, and errors quote them. What stands in kept stays.
+func harmless(s, kept string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) && !strings.ContainsRune(kept, r) {
 			return '�'
 		}
 		return r

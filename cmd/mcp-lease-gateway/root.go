@@ -36,7 +36,7 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writ
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		_, _ = fmt.Fprintln(errs, "mcp-lease-gateway: "+text)
+		_, _ = fmt.Fprintln(errs, "mcp-lease-gateway: "+harmless(text, "\n\t"))
 	}
 	var coded *codeError
 	if errors.As(err, &coded) {
