@@ -21,7 +21,7 @@ const closeTimeout = 2 * time.Second
 // document by hand moves no version with it; change streams would need a
 // replica set. The first look tells that anything may have changed.
 func (m *Mongo) Watch(ctx context.Context, log *slog.Logger, changed func(...Change)) {
-	m.watch(ctx, log, changed, &looker{coll: m.coll, hash: serverHash}, pollEvery)
+	m.watch(ctx, log, changed, &looker{coll: m.coll, hash: serverHash, most: maxFiles}, pollEvery)
 }
 
 func (m *Mongo) watch(ctx context.Context, log *slog.Logger, changed func(...Change), l *looker, every time.Duration) {
@@ -56,6 +56,7 @@ const (
 type looker struct {
 	coll  *mongo.Collection
 	hash  string // the server's operator
+	most  int    // documents; more are not watched
 	texts bool   // the server has no such operator
 }
 
@@ -99,7 +100,7 @@ var twice = print(sha256.Sum256([]byte("more than one")))
 func (l *looker) prints(ctx context.Context, computed any) (_ map[Key]print, err error) {
 	cursor, err := l.coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$match", Value: belowVance}},
-		bson.D{{Key: "$limit", Value: maxFiles + 1}},
+		bson.D{{Key: "$limit", Value: l.most + 1}},
 		bson.D{{Key: "$project", Value: bson.D{
 			{Key: "_id", Value: 0}, {Key: "tenantId", Value: 1}, {Key: "projectId", Value: 1}, {Key: "path", Value: 1},
 			{Key: "print", Value: computed},
@@ -116,8 +117,8 @@ func (l *looker) prints(ctx context.Context, computed any) (_ map[Key]print, err
 	}()
 	found := map[Key]print{}
 	for n := 1; cursor.Next(ctx); n++ {
-		if n > maxFiles {
-			return nil, fmt.Errorf("the collection has more than %d documents below _vance/", maxFiles)
+		if n > l.most {
+			return nil, fmt.Errorf("the collection has more than %d documents below _vance/", l.most)
 		}
 		key, ok := keyOf(cursor.Current)
 		if !ok {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -73,6 +74,9 @@ func (w *written) String() string {
 	return w.buf.String()
 }
 
+// watchedMost is more than what a server sends at first, so that a look goes on.
+const watchedMost = 300
+
 // watchedMongo is a watched collection.
 type watchedMongo struct {
 	coll    *mongo.Collection // of a client of its own
@@ -106,7 +110,7 @@ func watchMongo(t *testing.T, hash string) *watchedMongo {
 			for _, c := range cs {
 				w.changes <- c
 			}
-		}, &looker{coll: m.coll, hash: hash}, 20*time.Millisecond)
+		}, &looker{coll: m.coll, hash: hash, most: watchedMost}, 20*time.Millisecond)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -133,6 +137,23 @@ func (w *watchedMongo) await(t *testing.T, keys ...Key) {
 			delete(want, c.Key)
 		case <-deadline:
 			t.Fatalf("not told of %v\n%s", want, w.log)
+		}
+	}
+}
+
+// logged waits for a text in the log, before which no change may be told.
+func (w *watchedMongo) logged(t *testing.T, text string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(60 * time.Second)
+	for !strings.Contains(w.log.String(), text) {
+		select {
+		case c := <-w.changes:
+			t.Fatalf("told of %v", c)
+		case <-deadline:
+			t.Fatalf("not logged: %s\n%s", text, w.log)
+		case <-tick.C:
 		}
 	}
 }
@@ -228,13 +249,7 @@ func TestMongoWatch(t *testing.T) {
 		}
 		w.await(t, changed, gone, same)
 		w.line.set(true)
-		for !strings.Contains(w.log.String(), "level=ERROR") {
-			select {
-			case c := <-w.changes:
-				t.Fatalf("told of %v", c)
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+		w.logged(t, "level=ERROR")
 		w.set(t, changed, "content", "b")
 		w.remove(t, gone)
 		w.insert(t, added, "a")
@@ -248,6 +263,26 @@ func TestMongoWatch(t *testing.T) {
 		if log := w.log.String(); !strings.Contains(log, "watched again") {
 			t.Errorf("nothing says that it is over:\n%s", log)
 		}
+	})
+	t.Run("a collection of more documents than are watched is complained of, and watched again when they are fewer", func(t *testing.T) {
+		t.Parallel()
+		w := watchMongo(t, serverHash)
+		project := func(n int) Key { return Key{"acme", fmt.Sprint("p", n), docPath} }
+		var rows []any
+		var keys []Key
+		for n := range watchedMost - 1 { // and the one of the start
+			keys = append(keys, project(n))
+			rows = append(rows, append(at(project(n)), bson.E{Key: "content", Value: "a"}))
+		}
+		if _, err := w.coll.InsertMany(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		w.await(t, keys...)
+		w.insert(t, project(watchedMost), "a")
+		w.logged(t, "more than 300 documents")
+		w.set(t, project(7), "content", "b")
+		w.remove(t, project(8))
+		w.await(t, project(7), project(8), project(watchedMost))
 	})
 	t.Run("a look's index serves a read too", func(t *testing.T) {
 		t.Parallel()
