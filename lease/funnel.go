@@ -66,6 +66,14 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return nil, err
 }
 
+// Unresolved counts and records an acquire that came to nothing before it could be
+// asked for: the definition of its lease could not be had, or is not valid. Of the
+// definition only the name is known.
+func (m *Manager) Unresolved(r Request, took time.Duration) {
+	m.obs.Acquired(otherLabel, "unavailable", took)
+	m.refused(r, CodeUnavailable, "")
+}
+
 func (m *Manager) refused(r Request, code string, level definition.Level) {
 	m.happened(Event{
 		Kind: "refused", Reason: code, Type: r.Type, Resource: r.Definition.Resource, Lease: r.Definition.Name,
