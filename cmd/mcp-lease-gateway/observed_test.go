@@ -64,6 +64,17 @@ func TestAuditAndTracesOfARealPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	printed(t, p, `"kind":"definition","by":"documents.dir","tenant":"_vance","project":"_tenant","pod":"`)
+	// Whoever is refused for want of a definition never comes to the engine.
+	if err := os.WriteFile(changed, []byte("name: browser\nlevels: {user: none}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the definition is not valid", func() bool {
+		return strings.Contains(send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", "", initializeMessage).body, "levels.user in the system layer")
+	})
+	printed(t, p, `"kind":"refused","reason":"LEASE_UNAVAILABLE","type":"mcp","lease":"browser","tenant":"acme","project":"thesis","pod":"`)
+	if got := send(t.Context(), "GET", p.Internal+"/metrics", "", ""); !strings.Contains(got.body, `vance_lease_acquire_total{outcome="unavailable",resource="other"}`) {
+		t.Error("no metric counts it")
+	}
 	if code, out, errs := operate(t, p, "sweep"); code != 0 {
 		t.Errorf("%d %s %s", code, out, errs)
 	}

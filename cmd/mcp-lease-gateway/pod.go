@@ -168,7 +168,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 	opt := session.Options{
 		Leases:      p.engine,
 		Servers:     p.docs.servers,
-		Definitions: p.docs.definitions,
+		Definitions: noted{p.docs.definitions, session.HandlerType, p.engine.Unresolved},
 		Egress:      p.live.Egress,
 		Seal:        ring,
 		Observer:    p.metrics,
@@ -187,7 +187,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		Services:    p.conf.Tex,
 		Leases:      p.engine,
 		Records:     p.store,
-		Definitions: p.docs.definitions,
+		Definitions: noted{p.docs.definitions, texproxy.HandlerType, p.engine.Unresolved},
 		Settings:    p.docs.settings,
 		Observer:    p.metrics,
 		Pod:         p.id,

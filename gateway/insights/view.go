@@ -307,6 +307,8 @@ func sentence(e desk.Event) string {
 			return "the " + e.Level + " limit of " + what + " was reached"
 		case e.Reason == "" || e.Reason == lease.CodeBusy:
 			return "all slots of " + what + " were in use"
+		case e.Reason == lease.CodeUnavailable:
+			return what + ": its definition is not valid, or it or the lease store could not be read"
 		}
 		return what + ": " + e.Reason
 	}
