@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -74,6 +75,11 @@ func (s *Server) enter(w *exchange, k kind) bool {
 // serveCaller serves a request that belongs to a caller: once that is known, it
 // counts for them, so that slow bodies of one keep nobody else out.
 func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
+	if rt.kind == kindMCP && r.Method == http.MethodGet {
+		ctx, stop := s.whileAdmitted(r, rt)
+		defer stop()
+		r = r.WithContext(ctx)
+	}
 	c, ok := s.admitted(w, r, rt)
 	if !ok {
 		return
@@ -90,6 +96,30 @@ func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 		return
 	}
 	s.opt.Tex.Serve(w, r, c, rt.name, rt.rest)
+}
+
+// whileAdmitted returns a context for a stream that ends when identity has changed
+// and the credential in r opens the route no more: a client listens for hours, and a
+// key that is withdrawn has to count for it, too.
+func (s *Server) whileAdmitted(r *http.Request, rt route) (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = context.WithCancel(r.Context())
+	asked := r.Clone(ctx) // as it came: what names the user does not stay in r
+	var watch func()
+	watch = func() {
+		leave := context.AfterFunc(s.opt.Live.replaced(), func() {
+			watch() // first, so that no change is missed
+			cred, err := s.opt.Live.Load().Identity.Authenticate(asked)
+			if err == nil {
+				_, err = cred.Caller(rt.tenant, rt.project, rt.user)
+			}
+			if err != nil {
+				stop()
+			}
+		})
+		context.AfterFunc(ctx, func() { leave() })
+	}
+	watch()
+	return ctx, stop
 }
 
 // admitted is admit within a slot.

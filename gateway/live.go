@@ -42,23 +42,43 @@ func NewState(ctx context.Context, c *config.Gateway, loopback bool, previous *S
 }
 
 // Live holds the State in force. It is safe for concurrent use.
-type Live struct{ p atomic.Pointer[State] }
+type Live struct{ p atomic.Pointer[inForce] }
+
+// inForce is a State and the end of its time.
+type inForce struct {
+	state    *State
+	replaced context.Context
+	end      context.CancelFunc
+}
+
+func begin(s *State) *inForce {
+	f := &inForce{state: s}
+	f.replaced, f.end = context.WithCancel(context.Background())
+	return f
+}
 
 // NewLive starts with s.
 func NewLive(s *State) *Live {
 	l := &Live{}
-	l.p.Store(s)
+	l.p.Store(begin(s))
 	return l
 }
 
 // Load returns the State in force.
-func (l *Live) Load() *State { return l.p.Load() }
+func (l *Live) Load() *State { return l.p.Load().state }
 
 // Limits returns the limits in force.
-func (l *Live) Limits() config.Limits { return l.p.Load().Config.Limits }
+func (l *Live) Limits() config.Limits { return l.Load().Config.Limits }
 
 // Egress returns the egress policy in force.
-func (l *Live) Egress() *egress.Policy { return l.p.Load().Egress }
+func (l *Live) Egress() *egress.Policy { return l.Load().Egress }
+
+// replaced ends when another State than that of now is in force.
+func (l *Live) replaced() context.Context { return l.p.Load().replaced }
 
 // replace puts s in force and retires the one before.
-func (l *Live) replace(s *State) { l.p.Swap(s).Identity.Retire(s.Identity) }
+func (l *Live) replace(s *State) {
+	was := l.p.Swap(begin(s))
+	was.state.Identity.Retire(s.Identity)
+	was.end()
+}

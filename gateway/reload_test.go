@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,4 +130,65 @@ func TestASwappedConfigMapIsSeen(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// A client listens for hours; its key may be withdrawn within the first minute.
+func TestAStreamEndsWithTheKeyThatOpenedIt(t *testing.T) {
+	p := serve(t, gatewayConfig(), nil)
+	p.backend.hold = make(chan struct{})
+	defer close(p.backend.hold)
+	next := gatewayConfig()
+	r := &gateway.Reloader{
+		Path: "gateway.yaml", Load: func() (*config.Gateway, error) { return next, nil }, Live: p.live,
+		Build: func(ctx context.Context, c *config.Gateway, previous *gateway.State) (*gateway.State, error) {
+			return gateway.NewState(ctx, c, true, previous, slog.New(slog.DiscardHandler))
+		},
+		Outcome: func(string) {}, Log: slog.New(slog.DiscardHandler),
+	}
+	r.Look(t.Context())
+	listen := func(tenant, method string, header ...string) <-chan error {
+		req, err := http.NewRequestWithContext(t.Context(), method, p.url+"/mcp/"+tenant+"/p/browser", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		over := make(chan error, 1)
+		go func() {
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			over <- err
+		}()
+		<-p.backend.reached
+		return over
+	}
+	brain := []string{"Authorization", "Bearer brain-secret", "X-Vance-User", "u42"}
+	withdrawn, others := listen("acme", "GET", brain...), listen("dev", "GET")
+	call := listen("acme", "POST", brain...)
+
+	next = gatewayConfig()
+	next.Limits.PerPod = 99 // a change that is none of theirs
+	r.Look(t.Context())
+	next = gatewayConfig()
+	next.Identity.APIKeys[0].UserHeader = "" // it speaks for users no more
+	r.Look(t.Context())
+	select {
+	case <-withdrawn:
+	case <-others:
+		t.Fatal("the stream of somebody else has ended")
+	case <-call:
+		t.Fatal("a call under way was cut")
+	case <-time.After(10 * time.Second):
+		t.Fatal("the stream goes on")
+	}
+	select {
+	case <-others:
+		t.Error("the stream of somebody else has ended")
+	case <-call:
+		t.Error("a call under way was cut")
+	default:
+	}
 }
