@@ -220,7 +220,7 @@ func (c *checker) apiKey(key string, k *APIKey) {
 		c.Complain(key+".userHeader", "a key stands for one user or speaks for many; set user or userHeader, not both")
 	}
 	if k.UserHeader != "" {
-		if what := headerName(k.UserHeader); what != "" {
+		if what := headerName(k.UserHeader, "X-Vance-User"); what != "" {
 			c.Complain(key+".userHeader", "%s", what)
 		}
 	}
@@ -280,12 +280,13 @@ var reservedHeaders = []string{"Authorization", "Connection", "Content-Encoding"
 	"Transfer-Encoding", "Upgrade", "X-Api-Key", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
 	"X-Vance-Internal-Token"}
 
-func headerName(h string) string {
+// headerName says what is wrong with the name of a header; such is one that would do.
+func headerName(h, such string) string {
 	if !tokenForm.MatchString(h) {
 		return "this is not a header name"
 	}
 	if slices.Contains(reservedHeaders, textproto.CanonicalMIMEHeaderKey(h)) {
-		return "the header " + h + " has another meaning; choose another one, such as X-Vance-User"
+		return "the header " + h + " has another meaning; choose another one, such as " + such
 	}
 	return ""
 }

@@ -75,7 +75,7 @@ func (a *Auth) Check() []Wrong {
 		want("headerName", a.HeaderName, "auth of type apiKey needs the name of its header")
 		want("value", a.Value, "auth of type apiKey needs its value")
 		if h := textproto.CanonicalMIMEHeaderKey(a.HeaderName); h != "X-Api-Key" && h != "Authorization" && h != "" {
-			if what := headerName(a.HeaderName); what != "" {
+			if what := headerName(a.HeaderName, "X-API-Key"); what != "" {
 				out = append(out, Wrong{"headerName", what})
 			}
 		}

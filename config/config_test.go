@@ -218,7 +218,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown role", "identity: {apiKeys: [{name: a, sha256: " + hash + ", roles: [root]}]}\n", `identity.apiKeys[0].roles[0]: "root": one of operator, tenantAdmin is wanted`},
 		{"a key that opens nothing", "identity: {apiKeys: [{name: a, sha256: " + hash + "}]}\n", "the key opens nothing"},
 		{"an admin of nothing", "identity: {apiKeys: [{name: a, sha256: " + hash + ", roles: [tenantAdmin]}]}\n", "a tenantAdmin needs the tenants"},
-		{"a user header with another meaning", "identity: {apiKeys: [{name: a, sha256: " + hash + ", tenants: {'*': ['*']}, userHeader: authorization}]}\n", "has another meaning"},
+		{"a user header with another meaning", "identity: {apiKeys: [{name: a, sha256: " + hash + ", tenants: {'*': ['*']}, userHeader: authorization}]}\n", "has another meaning; choose another one, such as X-Vance-User"},
 		{"a user header that is none", "identity: {apiKeys: [{name: a, sha256: " + hash + ", tenants: {'*': ['*']}, userHeader: 'X User'}]}\n", "this is not a header name"},
 		{"two keys of one name", "identity: {apiKeys: [{name: a, sha256: " + hash + ", roles: [operator]}, {name: a, sha256: " + strings.Repeat("a", 64) + ", roles: [operator]}]}\n", "identity.apiKeys[1].name: another key has this name"},
 		{"a tenant with a path in it", "identity: {apiKeys: [{name: a, sha256: " + hash + ", tenants: {'../x': ['*']}}]}\n", "a name begins with a letter"},

@@ -167,7 +167,7 @@ func TestInvalid(t *testing.T) {
 		{"an unknown auth", head + "{url: http://x, auth: {type: magic}}\n", "parameters.auth.type", "one of bearer"},
 		{"a bearer without its token", head + "{url: http://x, auth: {type: bearer}}\n", "parameters.auth.token", "needs its token"},
 		{"basic without a password", head + "{url: http://x, auth: {type: basic, user: a}}\n", "parameters.auth.password", "needs its password"},
-		{"a key into the session header", head + "{url: http://x, auth: {type: apiKey, headerName: Mcp-Session-Id, value: x}}\n", "parameters.auth.headerName", "another meaning"},
+		{"a key into the session header", head + "{url: http://x, auth: {type: apiKey, headerName: Mcp-Session-Id, value: x}}\n", "parameters.auth.headerName", "another meaning; choose another one, such as X-API-Key"},
 		{"a header name that is none", head + "{url: http://x, auth: {type: apiKey, headerName: 'a b', value: x}}\n", "parameters.auth.headerName", "not a header name"},
 		{"oauth2 without a tokenURL", head + "{url: http://x, auth: {type: oauth2, clientID: a, clientSecret: b}}\n", "parameters.auth.tokenURL", "needs its tokenURL"},
 		{"a tokenURL of another scheme", head + "{url: http://x, auth: {type: oauth2, tokenURL: 'ldap://x', clientID: a, clientSecret: b}}\n", "parameters.auth.tokenURL", "must begin with http"},
