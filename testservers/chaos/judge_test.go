@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -158,11 +159,17 @@ func (j *judge) settled(ctx context.Context) (left []string, orphans int) {
 	return left, orphans
 }
 
+// freePort is a port that nothing listens on, below those that outgoing
+// connections are given: the store comes back to it after its absence.
 func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10000 + rand.IntN(10000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port between 10000 and 19999 is free")
+	return 0
 }
