@@ -73,5 +73,8 @@ func (s recorded) AddEvent(ctx context.Context, e lease.Event) error {
 	if unrecorded != nil {
 		return unrecorded
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("what was done stands and is in the audit log; the store's events lack it: %w", err)
+	}
+	return nil
 }

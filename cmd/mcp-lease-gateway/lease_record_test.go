@@ -260,6 +260,31 @@ func TestAnAuditLogThatBreaksHalfWayEndsTheAct(t *testing.T) {
 	})
 }
 
+// forgets is a store that takes no events.
+type forgets struct{ lease.Store }
+
+func (forgets) AddEvent(context.Context, lease.Event) error {
+	return errors.New("the store is read-only")
+}
+
+func TestTheAuditLogDoesNotNeedTheStoresEvents(t *testing.T) {
+	b := newDeskBench(t, "mongodb")
+	tok := b.hold("acme", "thesis", "u42")
+	b.open = func(context.Context, *config.Gateway) (lease.Store, error) { return forgets{unclosed{b.store}}, nil }
+	code, out, errs := b.run("revoke", tok, "--yes", "--force")
+	if all := auditLines(t, errs); code != 4 || out != "" || kinds(all) != "forcing forced" || all[1].Token != tok {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	for _, want := range []string{"what was done stands", "read-only"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("lacks %q: %s", want, errs)
+		}
+	}
+	if _, out, _ := b.run("list", "--revoked"); !strings.Contains(out, tok) {
+		t.Errorf("it was not revoked: %s", out)
+	}
+}
+
 func TestTheAuditFlagIsForWhatIsDoneWithoutAPod(t *testing.T) {
 	b := newDeskBench(t, "embedded")
 	tok := b.hold("acme", "thesis", "u42")
