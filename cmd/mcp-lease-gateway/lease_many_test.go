@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -66,14 +67,20 @@ func holdMany(t *testing.T, s lease.Store, pod lease.PodID) {
 type stuck struct {
 	lease.Store
 	after int64
-	until context.Context // the command's
 	marks atomic.Int64
+	until atomic.Pointer[context.Context] // the act's
+}
+
+func (s *stuck) Holders(ctx context.Context, f lease.Filter) ([]lease.Holder, error) {
+	s.until.Store(&ctx)
+	return s.Store.Holders(ctx, f)
 }
 
 func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
 	if s.marks.Add(1) > s.after {
-		<-s.until.Done()
-		return lease.Holder{}, false, s.until.Err()
+		until := *s.until.Load()
+		<-until.Done()
+		return lease.Holder{}, false, until.Err()
 	}
 	return s.Store.MarkHolder(ctx, t, m)
 }
@@ -86,10 +93,11 @@ func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	b.conf.Telemetry.Audit = filepath.Join(t.TempDir(), "audit.jsonl")
 	told := regexp.MustCompile(`(\d+) lease\(s\) of pod dead were revoked, then the time given ran out`)
 	b.open = func(ctx context.Context, c *config.Gateway) (lease.Store, error) {
 		s, err := openStore(ctx, c)
-		return &stuck{Store: s, after: many / 20, until: ctx}, err
+		return &stuck{Store: s, after: many / 20}, err
 	}
 	code, out, errs := b.run("revoke-pod", "dead", "--yes", "--force", "--timeout", "8s")
 	n := told.FindStringSubmatch(errs)
@@ -116,6 +124,24 @@ func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
 	for _, o := range all {
 		if o.Count != 0 || o.Booked != 0 {
 			t.Errorf("%s: count %d, booked %d", o.ID, o.Count, o.Booked)
+		}
+	}
+	text, err := os.ReadFile(b.conf.Telemetry.Audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := map[string]int{}
+	for _, e := range auditLines(t, string(text)) {
+		if e.Kind == "forced" {
+			recorded[e.Token]++
+		}
+	}
+	if len(recorded) != many {
+		t.Errorf("%d of %d are in the audit log", len(recorded), many)
+	}
+	for tok, n := range recorded {
+		if n != 1 {
+			t.Errorf("%s is there %d times", tok, n)
 		}
 	}
 }
