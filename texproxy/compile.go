@@ -18,7 +18,7 @@ func (q *request) compile() {
 	if !ok {
 		return
 	}
-	defer body.close()
+	defer body.drop()
 	if key, ok := q.s.owned(q.m); ok {
 		mine, err := q.mayUseName(q.r.Context(), key, q.owner)
 		if err != nil {
@@ -39,7 +39,7 @@ func (q *request) compile() {
 	for name, v := range q.m.values {
 		payload[payloadValue+name] = v
 	}
-	sl, err := q.acquire(q.r.Context(), d, true, payload, 0)
+	sl, err := q.acquire(q.r.Context(), d, lease.Request{PodBound: true, Payload: payload})
 	if err != nil {
 		q.refused(err)
 		return

@@ -25,7 +25,7 @@ var (
 // service's address is the operator's, and its credential goes nowhere else.
 func newTransport() *http.Transport {
 	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:         dial,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     60 * time.Second,
@@ -37,13 +37,32 @@ func newTransport() *http.Transport {
 	}
 }
 
+var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return upstreamConn{c}, nil
+}
+
+// upstreamConn takes a request's body in larger pieces than net/http has for it.
+type upstreamConn struct{ net.Conn }
+
+func (c upstreamConn) ReadFrom(r io.Reader) (int64, error) {
+	buf := pieces.Get().(*[]byte)
+	defer pieces.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{c.Conn}, r, *buf)
+}
+
 // call is one request to an upstream.
 type call struct {
 	method  string
 	path    string // cleaned, escaped
 	query   string
 	header  http.Header // end-to-end headers that may go up
-	body    *upload     // nil for none
+	body    content     // nil for none
 	begins  bool        // it begins a compile, so whether it was sent matters
 	inspect bool        // the answer is to be read
 }
@@ -86,10 +105,10 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Re
 	if c.inspect {
 		r.Header.Del("Accept-Encoding")
 	}
-	if c.body != nil && c.body.size > 0 {
-		r.ContentLength = c.body.size
+	if c.body != nil && c.body.size() > 0 {
+		r.ContentLength = c.body.size()
 		r.GetBody = func() (io.ReadCloser, error) {
-			return io.NopCloser(&progress{c.body.reader(), watch}), nil
+			return &progress{c.body.open(ctx), watch}, nil
 		}
 		r.Body, _ = r.GetBody()
 	}
@@ -118,13 +137,13 @@ func (w *watchdog) stop() {
 }
 
 type progress struct {
-	io.Reader
+	io.ReadCloser
 	watch *watchdog
 }
 
 func (p *progress) Read(b []byte) (int, error) {
 	p.watch.reset()
-	return p.Reader.Read(b)
+	return p.ReadCloser.Read(b)
 }
 
 type watchedBody struct {

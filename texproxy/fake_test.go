@@ -61,6 +61,18 @@ func (s *fakeStore) callCount() int {
 	return s.calls
 }
 
+// count is how often an operation was called.
+func (s *fakeStore) count(op string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.ops {
+		if o == op {
+			n++
+		}
+	}
+	return n
+}
+
 // held lists the living holders.
 func (s *fakeStore) held() []lease.Holder {
 	s.mu.Lock()
@@ -121,14 +133,18 @@ type fakeEngine struct {
 
 func (e *fakeEngine) acquire(ctx context.Context, r lease.Request) (slot, error) {
 	deadline := time.Now().Add(r.Definition.Wait)
-	if r.MaxWait == lease.NoWait {
+	op := "acquire"
+	if r.Trial {
+		op = "trial"
+	}
+	if r.MaxWait == lease.NoWait || r.Trial {
 		deadline = time.Now()
 	}
 	for {
 		var got *fakeSlot
 		var busy error
 		var changed chan struct{}
-		err := e.do("acquire", func() { got, busy = e.book(r) })
+		err := e.do(op, func() { got, busy = e.book(r) })
 		if err != nil || got != nil {
 			if got == nil {
 				return nil, err

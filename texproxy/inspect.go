@@ -31,15 +31,10 @@ func inspect(resp *http.Response) (*answer, error) {
 	if resp.Request.Method == http.MethodHead || !isJSON(resp.Header) || resp.ContentLength > inspectAtMost {
 		return a, nil
 	}
-	head, err := io.ReadAll(io.LimitReader(resp.Body, inspectAtMost+1))
+	head, err := readAhead(resp)
 	if err != nil {
 		return nil, err
 	}
-	rest := resp.Body
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(head), rest), rest}
 	if len(head) > inspectAtMost {
 		return a, nil
 	}
@@ -51,6 +46,21 @@ func inspect(resp *http.Response) (*answer, error) {
 	}
 	a.ok = true
 	return a, nil
+}
+
+// readAhead reads an answer, or as much of it as would be looked into and a byte
+// more. Its body gives the original bytes still.
+func readAhead(resp *http.Response) ([]byte, error) {
+	head, err := io.ReadAll(io.LimitReader(resp.Body, inspectAtMost+1))
+	if err != nil {
+		return nil, err
+	}
+	rest := resp.Body
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), rest), rest}
+	return head, nil
 }
 
 func isJSON(h http.Header) bool {

@@ -33,7 +33,7 @@ func (q *request) ofJob() {
 		if body, ok = q.take(); !ok {
 			return
 		}
-		defer body.close()
+		defer body.drop()
 	}
 	at, err := q.locate()
 	if err != nil {
@@ -223,7 +223,7 @@ func (q *request) retake(mark lease.Holder) (located, error) {
 		s: q.s, id: q.m.job(), owner: q.owner, values: valuesOf(mark.Payload), since: mark.CreatedAt,
 		retaken: true, polled: now, looked: now,
 	}
-	sl, err := q.acquire(ctx, d, false, j.payload(), lease.NoWait)
+	sl, err := q.acquire(ctx, d, lease.Request{Payload: j.payload(), MaxWait: lease.NoWait})
 	var busy *lease.BusyError
 	switch {
 	case errors.As(err, &busy):

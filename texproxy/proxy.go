@@ -79,6 +79,7 @@ type Proxy struct {
 	owners    *owners
 	jobs      *jobs
 	runs      *runs
+	leading   leading
 
 	mu       sync.Mutex
 	inFlight int
@@ -102,7 +103,7 @@ func newProxy(opt Options, e engine) (*Proxy, error) {
 	}
 	p := &Proxy{
 		opt: opt, engine: e, services: map[string]*service{}, transport: newTransport(),
-		owners: newOwners(), jobs: newJobs(), runs: newRuns(),
+		owners: newOwners(), jobs: newJobs(), runs: newRuns(), leading: usualLeading,
 		open: share.New(func() int64 { return int64(opt.Limits().PerPod) }),
 	}
 	for _, c := range opt.Services {
@@ -188,7 +189,7 @@ func (q *request) log() *slog.Logger {
 }
 
 // call is the client's request as it goes upstream.
-func (q *request) call(body *upload, inspect bool) call {
+func (q *request) call(body content, inspect bool) call {
 	return call{
 		method: q.r.Method, path: q.m.path, query: q.r.URL.RawQuery, header: requestHeader(q.r.Header),
 		body: body, inspect: inspect, begins: q.m.route != nil && q.m.route.kind == kindSubmit,
@@ -197,14 +198,19 @@ func (q *request) call(body *upload, inspect bool) call {
 
 // take takes the whole upload, or answers why not.
 func (q *request) take() (*upload, bool) {
-	u, err := q.spool.take(q.w, q.r, q.owner, q.s.MaxUpload)
+	u, err := q.spool.take(q.w, q.r, q.owner, q.s.MaxUpload, nil)
 	if err != nil {
-		if uploadFailed(q.w, err, q.s.MaxUpload, q.spool.mostOfOne()) {
-			q.log().Error("an upload could not be stored", "err", err)
-		}
+		q.notTaken(err)
 		return nil, false
 	}
 	return u, true
+}
+
+// notTaken answers a request whose upload was not taken.
+func (q *request) notTaken(err error) {
+	if uploadFailed(q.w, err, q.s.MaxUpload, q.spool.mostOfOne()) {
+		q.log().Error("an upload could not be stored", "err", err)
+	}
 }
 
 // definition resolves the lease of the caller's scope by the setting tex.lease;
@@ -237,16 +243,15 @@ func (q *request) definition(ctx context.Context) (*definition.Definition, error
 	return d, nil
 }
 
-// acquire asks for a slot; a nil slot without an error means that none is
-// needed.
-func (q *request) acquire(ctx context.Context, d *definition.Definition, podBound bool, payload lease.Payload, wait time.Duration) (slot, error) {
+// acquire asks for a slot for the caller, with what else ask says; a nil slot
+// without an error means that none is needed.
+func (q *request) acquire(ctx context.Context, d *definition.Definition, ask lease.Request) (slot, error) {
 	if d == nil {
 		return nil, nil
 	}
-	sl, err := q.engine.acquire(ctx, lease.Request{
-		Type: HandlerType, Definition: d, Tenant: q.owner.tenant, Project: q.owner.project, User: q.owner.user,
-		HolderRef: q.s.Name, PodBound: podBound, Payload: payload, MaxWait: wait,
-	})
+	ask.Type, ask.Definition, ask.HolderRef = HandlerType, d, q.s.Name
+	ask.Tenant, ask.Project, ask.User = q.owner.tenant, q.owner.project, q.owner.user
+	sl, err := q.engine.acquire(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +292,7 @@ func (q *request) plain() {
 		if body, ok = q.take(); !ok {
 			return
 		}
-		defer body.close()
+		defer body.drop()
 	}
 	q.pass(body)
 }
@@ -350,6 +355,7 @@ func (p *Proxy) Drain(ctx context.Context) error {
 // may be in flight.
 func (p *Proxy) Close() {
 	if p.spool != nil {
+		p.spool.spares.close(nil)
 		_ = os.Remove(p.spool.dir) // an empty directory that stays does no harm
 	}
 }

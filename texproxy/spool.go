@@ -1,7 +1,7 @@
 package texproxy
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,14 +10,15 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/share"
 )
 
 // An upload is taken whole before a slot is asked for, so that a slow client
-// holds none. Its bytes are on disk, not in memory, and the file has no name by
-// then: nothing of it survives the process.
+// holds none; a fast one may run ahead (lead.go). Its bytes are on disk, not in
+// memory, and the file has no name by then: nothing of it survives the process.
 
 const (
 	inMemory      = 64 << 10 // a body up to this needs no file
@@ -37,11 +38,15 @@ var (
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
+// pieces are what fast uploads are moved in: the fewer, the less it costs.
+var pieces = sync.Pool{New: func() any { b := make([]byte, 512<<10); return &b }}
+
 // spool bounds the bytes of all uploads that this pod holds, and how many of
 // them one caller has.
 type spool struct {
 	*share.Pool
-	dir string
+	dir    string
+	spares spares
 }
 
 // mostOfOne is the largest upload that one caller has room for.
@@ -64,48 +69,114 @@ func newSpool(dir string, limit func() int64) (*spool, error) {
 			return nil, fmt.Errorf("texproxy: spool directory: %w", err)
 		}
 	}
-	return &spool{share.New(limit), dir}, nil
+	return &spool{Pool: share.New(limit), dir: dir}, nil
 }
 
-// upload is a request body that has arrived whole.
+// content is a request body as it goes up.
+type content interface {
+	size() int64
+	// open returns it from its start. Readers share nothing.
+	open(context.Context) io.ReadCloser
+	// complete reports whether all of it is here.
+	complete() bool
+	// settle is told that the upstream has answered, and reports whether that
+	// counts.
+	settle() bool
+}
+
+// upload is a request body on its way to the disk, and then there.
 type upload struct {
-	size  int64
-	bytes []byte   // the whole of a small one
-	file  *os.File // or a larger one
-	name  string
+	users atomic.Int32 // the file is closed and the room free when the last has gone
+	n     int64        // bytes that are here
+	bytes []byte       // the whole of a small one
+	file  *os.File     // or a larger one
+	name  string       // "" for a file without one
 	spool *spool
 	owner owner
 	held  int64
 }
 
-// reader returns the body from its start. Readers share nothing.
-func (u *upload) reader() io.Reader {
-	if u.file != nil {
-		return io.NewSectionReader(u.file, 0, u.size)
+// A nil upload is a request without a body.
+func (u *upload) size() int64 {
+	if u == nil {
+		return 0
 	}
-	return bytes.NewReader(u.bytes)
+	return u.n
 }
 
-// close frees the upload's room. It may be called more than once.
-func (u *upload) close() {
-	if u == nil {
+func (*upload) complete() bool { return true }
+func (*upload) settle() bool   { return true }
+
+func (u *upload) open(context.Context) io.ReadCloser {
+	u.hold()
+	return &reader{upload: u}
+}
+
+// reader reads an upload from its start.
+type reader struct {
+	upload *upload
+	at     int64
+
+	mu     sync.Mutex // a request that is cut is closed while it is read
+	closed bool
+}
+
+func (r *reader) Read(b []byte) (int, error) { return r.read(b, r.upload.n) }
+
+// read reads an upload of which end bytes are here.
+func (r *reader) read(b []byte, end int64) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b = b[:min(int64(len(b)), end-r.at)]
+	switch {
+	case r.closed:
+		return 0, os.ErrClosed
+	case len(b) == 0:
+		return 0, io.EOF
+	case r.upload.file == nil:
+		n = copy(b, r.upload.bytes[r.at:])
+	default:
+		n, err = r.upload.file.ReadAt(b, r.at)
+	}
+	r.at += int64(n)
+	return n, err
+}
+
+func (r *reader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		r.upload.drop()
+	}
+	return nil
+}
+
+// hold keeps the upload for one user more, until drop.
+func (u *upload) hold() { u.users.Add(1) }
+
+func (u *upload) drop() {
+	if u == nil || u.users.Add(-1) > 0 {
 		return
 	}
-	if u.file != nil {
+	switch {
+	case u.file == nil:
+	case u.name == "":
+		u.spool.spares.put(u.file, u.n)
+	default:
 		u.file.Close()
-		os.Remove(u.name) // already gone where an open file may be unlinked
-		u.file = nil
+		os.Remove(u.name)
 	}
-	u.bytes = nil
 	u.spool.Give(u.owner.sharer(), u.held)
-	u.held = 0
 }
 
 // take reads the request's whole body, at most most bytes. What does not fit is
 // read on and thrown away, since a client that is still sending would never read
-// its refusal; it has no room any more while that lasts.
-func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64) (*upload, error) {
+// its refusal; it has no room any more while that lasts. The upload is the
+// caller's to drop. l is its early try, where it may have one.
+func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64, l *lead) (*upload, error) {
 	u := &upload{spool: s, owner: o}
+	u.hold()
 	if r.ContentLength == 0 || r.Body == nil {
 		return u, nil
 	}
@@ -119,12 +190,13 @@ func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64
 		return nil, err // the client sends nothing before it has read this
 	}
 	if err == nil {
-		err = u.fill(body, most)
+		err = u.fill(body, most, l)
 	}
 	if err == nil {
 		return u, nil
 	}
-	u.close()
+	l.abandon()
+	u.drop()
 	if !errors.Is(err, errSlow) && !errors.Is(err, errUpload) {
 		body.drain()
 	}
@@ -144,13 +216,20 @@ func (u *upload) mayBe(n, most int64) error {
 
 // fill reads the body. Room is taken by bytes that have come, not by those that
 // are announced: announcing costs a client nothing.
-func (u *upload) fill(body io.Reader, most int64) error {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+func (u *upload) fill(body io.Reader, most int64, l *lead) error {
+	pool := &buffers
+	buf := pool.Get().(*[]byte)
+	defer func() { pool.Put(buf) }()
 	for {
+		// A slow client has a large one no longer than a slot.
+		if want := l.pool(); want != pool {
+			pool.Put(buf)
+			pool = want
+			buf = pool.Get().(*[]byte)
+		}
 		n, err := body.Read(*buf)
 		if n > 0 {
-			if err := u.mayBe(u.size+int64(n), most); err != nil {
+			if err := u.mayBe(u.n+int64(n), most); err != nil {
 				return err
 			}
 			if !u.spool.Take(u.owner.sharer(), int64(n)) {
@@ -160,6 +239,7 @@ func (u *upload) fill(body io.Reader, most int64) error {
 			if err := u.write((*buf)[:n]); err != nil {
 				return fmt.Errorf("texproxy: spool: %w", err)
 			}
+			l.reached(u)
 		}
 		if err == io.EOF {
 			return nil
@@ -171,37 +251,45 @@ func (u *upload) fill(body io.Reader, most int64) error {
 }
 
 // create makes a file, and the directory again where it is gone: an empty one in
-// a place for temporary files is swept away after some days.
-func (s *spool) create() (*os.File, error) {
-	f, err := os.CreateTemp(s.dir, spoolPattern)
-	if !errors.Is(err, os.ErrNotExist) {
-		return f, err
+// a place for temporary files is swept away after some days. The file has no
+// name where an open one may do without.
+func (s *spool) create() (f *os.File, name string, err error) {
+	if f := s.spares.take(); f != nil {
+		return f, "", nil
 	}
-	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, err
+	f, err = os.CreateTemp(s.dir, spoolPattern)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, "", err
+		}
+		f, err = os.CreateTemp(s.dir, spoolPattern)
 	}
-	return os.CreateTemp(s.dir, spoolPattern)
+	if err != nil {
+		return nil, "", err
+	}
+	if os.Remove(f.Name()) != nil {
+		return f, f.Name(), nil // drop and the next start delete it
+	}
+	return f, "", nil
 }
 
-func (u *upload) write(b []byte) error {
-	u.size += int64(len(b))
-	if u.file == nil && u.size <= inMemory {
+func (u *upload) write(b []byte) (err error) {
+	at := u.n
+	u.n += int64(len(b))
+	if u.file == nil && u.n <= inMemory {
 		u.bytes = append(u.bytes, b...)
 		return nil
 	}
 	if u.file == nil {
-		f, err := u.spool.create()
-		if err != nil {
+		if u.file, u.name, err = u.spool.create(); err != nil {
 			return err
 		}
-		u.file, u.name = f, f.Name()
-		os.Remove(u.name) // where that fails, close and the next start delete it
-		if _, err := f.Write(u.bytes); err != nil {
+		if _, err := u.file.WriteAt(u.bytes, 0); err != nil {
 			return err
 		}
 		u.bytes = nil
 	}
-	_, err := u.file.Write(b)
+	_, err = u.file.WriteAt(b, at)
 	return err
 }
 

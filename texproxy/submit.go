@@ -9,51 +9,86 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// submit starts a job: upload, slot, upstream, payload, answer.
+// submit starts a job: upload, slot, upstream, payload, answer. A fast upload's
+// slot and upstream come while it is still on its way (lead.go).
 //
 // From the slot on the work belongs to the compile and not to the client: it
 // goes on when the client leaves, since the upstream may have the job and the
 // slot must know which.
 func (q *request) submit() {
-	body, ok := q.take()
-	if !ok {
+	l := q.newLead()
+	defer l.close()
+	body, err := q.spool.take(q.w, q.r, q.owner, q.s.MaxUpload, l)
+	defer body.drop()
+	if tell := l.outcome(); tell != nil {
+		tell()
 		return
 	}
-	defer body.close()
+	if err != nil {
+		q.notTaken(err)
+		return
+	}
 	d, err := q.definition(q.r.Context())
 	if err != nil {
 		q.refused(err)
 		return
 	}
 	// A client that leaves while it waits for a slot has not submitted yet.
-	sl, err := q.acquire(q.r.Context(), d, false, lease.Payload{payloadService: q.s.Name}, 0)
+	sl, err := q.acquire(q.r.Context(), d, lease.Request{Payload: q.unnamed()})
 	if err != nil {
 		q.refused(err)
 		return
 	}
-	since := time.Now()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), q.s.HoldMax)
-	defer cancel()
-	ctx, run := q.runs.begin(ctx, sl)
-	defer run.end()
+	q.send(context.WithoutCancel(q.r.Context()), sl, body)()
+}
 
+// unnamed is the payload of a submit whose job has no name yet.
+func (q *request) unnamed() lease.Payload { return lease.Payload{payloadService: q.s.Name} }
+
+// send submits, and settles everything but the client: tell does that, once
+// nothing of the upload is left to be read. A nil tell means that an upload which
+// is not whole has led to nothing.
+func (q *request) send(ctx context.Context, sl slot, body content) (tell func()) {
+	since := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, q.s.HoldMax)
+	ctx, run := q.runs.begin(ctx, sl)
 	resp, sent, err := q.exchange(ctx, q.s, q.call(body, true))
 	var a *answer
 	if err == nil {
-		a, err = inspect(resp)
+		if !body.complete() {
+			// An answer that waits for a client's upload must not be one that its
+			// upstream is waiting with.
+			_, err = readAhead(resp)
+		}
+		if err == nil {
+			a, err = inspect(resp)
+		}
+		if err == nil && !body.settle() {
+			err = errAbandoned
+		}
 		if err != nil {
 			resp.Body.Close()
 		}
 	}
 	if err != nil {
-		q.submitFailed(ctx, sl, sent, err)
-		return
+		defer cancel()
+		defer run.end()
+		return q.submitFailed(ctx, sl, body, sent && body.complete(), err)
 	}
 	run.settle() // from here on it is the job's poll that uses the lease
+	answer := q.submitted(ctx, sl, since, a)
+	return func() {
+		defer cancel()
+		defer run.end()
+		answer()
+	}
+}
+
+// submitted decides what an answer means for the slot.
+func (q *request) submitted(ctx context.Context, sl slot, since time.Time, a *answer) (tell func()) {
 	if !q.s.accepts(a.StatusCode) {
 		q.giveBack(sl)
-		q.answer(a, sl)
-		return
+		return q.answer(a, sl)
 	}
 	id := a.pick(q.s.Submit.JobID)
 	if id != "" && !validJob(q.s.poll.path, id) {
@@ -69,20 +104,18 @@ func (q *request) submit() {
 			// until its TTL says that it has ended.
 			q.log().Warn("the TeX service accepted a compile and named no job; its lease is held until its TTL", "status", a.StatusCode)
 		}
-		q.answer(a, sl)
-		return
+		return q.answer(a, sl)
 	}
 	q.m.values = withJob(q.m.values, id)
-	q.started(ctx, sl, id, since, over, a)
+	return q.started(ctx, sl, id, since, over, a)
 }
 
 // submitFailed decides what becomes of the slot when there is no answer: where
 // the upstream may have the whole request, it may have the job.
-func (q *request) submitFailed(ctx context.Context, sl slot, sent bool, err error) {
+func (q *request) submitFailed(ctx context.Context, sl slot, body content, sent bool, err error) (tell func()) {
 	var gone *lease.LostError
 	if errors.As(context.Cause(ctx), &gone) {
-		q.lost(q.w, q.s, "", gone.Reason)
-		return
+		return func() { q.lost(q.w, q.s, "", gone.Reason) }
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errSilent
@@ -92,23 +125,24 @@ func (q *request) submitFailed(ctx context.Context, sl slot, sent bool, err erro
 	} else if sl != nil {
 		q.log().Warn("the TeX service may have accepted a compile; its lease is held until its TTL", "err", err)
 	}
-	q.upstreamFailed(err)
+	if !sent && !body.complete() {
+		return nil
+	}
+	return func() { q.upstreamFailed(err) }
 }
 
-// started records the job and answers.
-func (q *request) started(ctx context.Context, sl slot, id string, since time.Time, over bool, a *answer) {
+// started records the job.
+func (q *request) started(ctx context.Context, sl slot, id string, since time.Time, over bool, a *answer) (tell func()) {
 	now := time.Now()
 	key := q.s.jobKey(id)
 	if sl == nil {
 		q.owners.put(recordJob+" "+key, q.owner, true)
-		q.answer(a, sl)
-		return
+		return q.answer(a, sl)
 	}
 	j := &job{s: q.s, id: id, owner: q.owner, values: q.m.values, slot: sl, since: since, polled: now, looked: now}
 	if over {
 		q.end(ctx, j)
-		q.answer(a, sl)
-		return
+		return q.answer(a, sl)
 	}
 	if err := patiently(ctx, func(ctx context.Context) error { return sl.UpdatePayload(ctx, j.payload()) }); err != nil {
 		var gone *lease.LostError
@@ -117,8 +151,7 @@ func (q *request) started(ctx context.Context, sl slot, id string, since time.Ti
 			// job is ended from here.
 			a.Body.Close()
 			q.cancelUpstream(ctx, q.s, j.values, "")
-			q.lost(q.w, q.s, id, gone.Reason)
-			return
+			return func() { q.lost(q.w, q.s, id, gone.Reason) }
 		}
 		j.unstored = true
 		q.log().Error("a job could not be written to its holder; this pod goes on trying", "err", err)
@@ -133,15 +166,13 @@ func (q *request) started(ctx context.Context, sl slot, id string, since time.Ti
 		// one is another owner's.
 		a.Body.Close()
 		q.giveBack(sl)
-		notFound(q.w)
-		return
+		return func() { notFound(q.w) }
 	case !got.fresh && q.counted(ctx, j):
 		q.giveBack(sl)
-		q.answer(a, sl)
-		return
+		return q.answer(a, sl)
 	}
 	q.jobs.put(j)
-	q.answer(a, sl)
+	return q.answer(a, sl)
 }
 
 // counted reports whether an earlier lease of the owner counts this very compile
@@ -160,8 +191,8 @@ func (q *request) counted(ctx context.Context, j *job) bool {
 }
 
 // answer gives the upstream's answer to the client, unchanged.
-func (q *request) answer(a *answer, sl slot) {
-	relay(q.w, q.r, q.s, a.Response, sl != nil, func(error) {})
+func (q *request) answer(a *answer, sl slot) (tell func()) {
+	return func() { relay(q.w, q.r, q.s, a.Response, sl != nil, func(error) {}) }
 }
 
 func withJob(values map[string]string, id string) map[string]string {
