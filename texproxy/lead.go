@@ -83,7 +83,10 @@ func (q *request) newLead() *lead {
 // runAhead takes a slot without waiting and submits the upload while it comes.
 func (q *request) runAhead(ctx context.Context, l *lead) (tell func()) {
 	d, err := q.definition(ctx)
-	if err != nil {
+	switch {
+	case err != nil && !retryable(err):
+		return func() { q.refused(err) } // to ask again would make two refusals of one
+	case err != nil:
 		return nil
 	}
 	sl, err := q.acquire(ctx, d, lease.Request{Payload: q.unnamed(), Trial: true})

@@ -3,6 +3,7 @@ package texproxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
@@ -238,15 +240,31 @@ func TestTheStoreIsDownAtTheEarlyTry(t *testing.T) {
 	}
 }
 
-func TestADefinitionThatCannotBeReadAtTheEarlyTry(t *testing.T) {
-	e := newEarly(t, time.Minute)
+// asked counts how often a definition is resolved.
+type asked struct {
+	definition.Resolver
+	n *atomic.Int32
+}
+
+func (a asked) Resolve(ctx context.Context, tenant, project, name string) (*definition.Definition, error) {
+	a.n.Add(1)
+	return a.Resolver.Resolve(ctx, tenant, project, name)
+}
+
+func TestALeaseThatNobodyDefinedIsRefusedOnceByTheEarlyTry(t *testing.T) {
+	var n atomic.Int32
+	e := newEarly(t, time.Minute, func(o *Options, _ *pod) { o.Definitions = asked{o.Definitions, &n} })
 	e.settings.lease[""] = "typo"
 	s := e.sender(t)
 	s.send(1)
+	eventually(t, "it is tried", func() bool { return n.Load() == 1 })
 	e.arrived(s)
 	s.send(0)
-	if r := s.reply(); r.status != 503 || len(e.up.seen()) != 0 {
+	if r := s.reply(); r.status != 503 || !strings.Contains(r.body, "typo") || len(e.up.seen()) != 0 {
 		t.Errorf("answered %d %s, and the service got %d requests", r.status, r.body, len(e.up.seen()))
+	}
+	if n.Load() != 1 {
+		t.Errorf("the definition was asked for %d times, and each counts as a refusal", n.Load())
 	}
 }
 
