@@ -344,6 +344,53 @@ func TestAnEarlyJobIsKeptWhenItsClientLeaves(t *testing.T) {
 	}
 }
 
+func TestAnEarlyJobIsRecordedAlthoughItsClientLeaves(t *testing.T) {
+	e := newEarly(t, time.Minute)
+	e.up.script(func(w http.ResponseWriter, r *http.Request) {
+		io.ReadFull(r.Body, make([]byte, 1))
+		e.store.setDown(true)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"job_id":"j","status":"queued"}`)
+	})
+	s := e.sender(t)
+	s.send(1)
+	eventually(t, "the job is to be recorded", func() bool { return e.store.count("payload") > 0 })
+	s.conn.Close()
+	n := e.store.count("payload")
+	eventually(t, "that goes on without the client", func() bool { return e.store.count("payload") > n+2 })
+	e.store.setDown(false)
+	eventually(t, "the request has ended", func() bool { n, _ := e.open.Taken(); return n == 0 })
+	if h := e.store.held(); len(h) != 1 || h[0].Payload[payloadJob] != "j" {
+		t.Errorf("the holders are %+v; want the job's", h)
+	}
+}
+
+func TestAServiceThatOnlyBeginsToAnswerEarly(t *testing.T) {
+	e := newEarly(t, 50*time.Millisecond)
+	var n atomic.Int32
+	e.up.script(func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1) > 1 {
+			e.up.tex2pdf(w, r)
+			return
+		}
+		rc := http.NewResponseController(w)
+		rc.EnableFullDuplex()
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"job_id":`)
+		rc.Flush()
+		io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	})
+	s := e.sender(t)
+	s.send(1)
+	eventually(t, "the slot is given back", func() bool { return e.store.count("release") == 1 })
+	s.send(0)
+	if r := s.reply(); r.status != 200 || n.Load() != 2 {
+		t.Errorf("after %d submits the client got %d %s", n.Load(), r.status, r.body)
+	}
+	wantHeld(t, e.store, 1)
+}
+
 func TestAServiceThatCannotBeReachedEarly(t *testing.T) {
 	e := newEarly(t, time.Minute)
 	e.up.Close()
