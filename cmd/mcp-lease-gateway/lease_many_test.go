@@ -21,9 +21,11 @@ import (
 
 const many = 10_000
 
-// holdMany puts holders of one pod into a store, each with a user's and the
-// tenant's slot.
-func holdMany(t *testing.T, s lease.Store, pod lease.PodID) {
+func manyToken(i int) lease.Token { return lease.Token(fmt.Sprintf("%05dzzzzzzzzzzzzzzzzzzzzz", i)) }
+
+// hold puts the first n of many holders of one pod into a store, each with a
+// user's and the tenant's slot.
+func hold(t *testing.T, s lease.Store, pod lease.PodID, n int) {
 	t.Helper()
 	var group errgroup.Group
 	group.SetLimit(64)
@@ -37,10 +39,10 @@ func holdMany(t *testing.T, s lease.Store, pod lease.PodID) {
 	if err := s.EnsureCounter(t.Context(), tenant, "g"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range many {
+	for i := range n {
 		group.Go(func() error {
 			user := lease.CounterID(fmt.Sprintf("browser|user|acme/u%d", i%100))
-			tok := lease.Token(fmt.Sprintf("%05dzzzzzzzzzzzzzzzzzzzzz", i))
+			tok := manyToken(i)
 			if err := s.EnsureCounter(t.Context(), user, "g"); err != nil {
 				return err
 			}
@@ -86,10 +88,10 @@ func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (le
 }
 
 // revokeMany takes all of them with the command, first in too short a time.
-func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
+func revokeMany(t *testing.T, b *deskBench, open func() lease.Store, holdAll func(lease.Store, lease.PodID)) {
 	t.Helper()
 	s := open()
-	holdMany(t, s, "dead")
+	holdAll(s, "dead")
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +151,7 @@ func revokeMany(t *testing.T, b *deskBench, open func() lease.Store) {
 func TestTenThousandLeasesOfAPodAreTakenInTheTimeGiven(t *testing.T) {
 	b := newDeskBench(t, "embedded")
 	b.conf.Store.Path = filepath.Join(t.TempDir(), "leases.db")
-	revokeMany(t, b, func() lease.Store { return opened(t, b.conf) })
+	revokeMany(t, b, func() lease.Store { return opened(t, b.conf) }, func(s lease.Store, pod lease.PodID) { hold(t, s, pod, many) })
 }
 
 func opened(t *testing.T, c *config.Gateway) lease.Store {

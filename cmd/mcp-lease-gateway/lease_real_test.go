@@ -47,7 +47,7 @@ func TestTenThousandHoldersAreListedFromARealStore(t *testing.T) {
 	if err != nil || len(pods) != 1 {
 		t.Fatalf("%v %+v", err, pods)
 	}
-	holdMany(t, s, pods[0].ID)
+	holdManyInMongo(t, uri, database, s, pods[0].ID)
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(process.Token), 0o600); err != nil {
 		t.Fatal(err)
