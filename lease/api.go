@@ -20,7 +20,8 @@ type CounterID string
 
 // Gen is the generation of a counter document. It changes whenever the
 // document is made anew or corrected, so that a decrement meant for an earlier
-// one finds nothing.
+// one finds nothing, and whenever an audit of it begins, so that bookings from
+// before and after can be told apart.
 type Gen string
 
 // State is a holder's place in its life.
@@ -102,6 +103,16 @@ type Counter struct {
 	Cap       definition.Cap // as of the last increment; for views
 	UpdatedAt time.Time
 	Gen       Gen
+	Audit     *Audit // set while an audit is open
+}
+
+// Audit is an open audit of a counter that is never quiet. The counter's gen
+// began with it, so a booking that lists another one is older than the audit.
+type Audit struct {
+	// Old is how much of the count stems from before the audit: the old
+	// bookings, and what has leaked.
+	Old      int
+	OpenedAt time.Time
 }
 
 // Handler cleans up what a revoked lease of its type stood for (spec §6). It
@@ -189,7 +200,7 @@ type Swept struct {
 type Reconciled struct {
 	Corrected int     `json:"corrected"`
 	Removed   int     `json:"removed"`
-	Drift     []Drift `json:"drift"` // seen and not corrected, for it is too fresh
+	Drift     []Drift `json:"drift"` // seen and not corrected yet
 }
 
 // Drift is a counter whose count differs from the holders that book it.
@@ -198,6 +209,9 @@ type Drift struct {
 	Count  int           `json:"count"`
 	Booked int           `json:"booked"`
 	Age    time.Duration `json:"ageNs"` // since the counter's last change
+	// Audited says that an audit of the counter is open: a pass that comes a
+	// margin after its beginning corrects it, however busy it is.
+	Audited bool `json:"audited"`
 }
 
 // Occupancy is a counter with the number of holders that book it.

@@ -94,23 +94,33 @@ func (m *Manager) giveBack(ctx context.Context, levels []Booking, gens map[Count
 	var wg sync.WaitGroup
 	for _, b := range levels {
 		wg.Go(func() {
-			gen, ok := gens[b.ID]
-			if !ok {
-				gen = b.Gen
+			ok, err := takeOff(ctx, m.store, b, gens)
+			switch {
+			case err != nil:
+				m.log.Warn("a counter could not be decremented; reconcile will mend it", "counter", b.ID, "error", err)
+			case !ok:
+				m.log.Debug("a counter was corrected or made anew meanwhile; nothing to give back", "counter", b.ID)
 			}
-			m.decrement(ctx, b.ID, gen)
 		})
 	}
 	wg.Wait()
 	m.lines.released(levels)
 }
 
-func (m *Manager) decrement(ctx context.Context, id CounterID, gen Gen) {
-	ok, err := m.store.Decrement(ctx, id, gen)
-	switch {
-	case err != nil:
-		m.log.Warn("a counter could not be decremented; reconcile will mend it", "counter", id, "error", err)
-	case !ok:
-		m.log.Debug("a counter was corrected or made anew meanwhile; nothing to give back", "counter", id)
+// takeOff decrements the counter of one booking, whose holder's delete or mark
+// was won. A second step is needed only where the counter's gen was changed by
+// an audit in between: at its beginning, the booking lists the gen from before,
+// and at its end, the one during it; either is then the counter's prev. Never
+// with the gen that was read: that an audit's end has made it prev says nothing
+// of whether the end has counted the booking, or taken it off already.
+func takeOff(ctx context.Context, s Store, b Booking, gens map[CounterID]Gen) (bool, error) {
+	gen, ok := gens[b.ID]
+	if !ok {
+		gen = b.Gen
 	}
+	ok, err := s.Decrement(ctx, b.ID, gen, b.Gen)
+	if err != nil || ok {
+		return ok, err
+	}
+	return s.DecrementPrev(ctx, b.ID, b.Gen)
 }

@@ -251,9 +251,10 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 // release and a reap never both do.
 //
 // A lease younger than the reconcile margin has the gens in its list: no
-// counter that it incremented can have been corrected since. For an older one
-// they are read first; the list may be out of date, and a decrement with an old
-// gen would be left to a reconcile pass that a busy counter never gets.
+// counter that it incremented can have been corrected since, and an audit of it
+// can have begun or ended, not both (see takeOff). For an older one they are
+// read first; the list may be out of date, and a decrement with an old gen would
+// be left to a reconcile pass.
 func (m *Manager) giveUp(ctx context.Context, t Token, ids []CounterID, begun time.Time, mark bool) (bool, error) {
 	if ids == nil {
 		h, ok, err := m.store.Holder(ctx, t)

@@ -96,6 +96,7 @@ type Manager struct {
 	lazy     lazyGate
 	labels   labels
 	known    knownLeases
+	suspects suspects
 	events   chan Event // nil before Start: nobody would take them
 	faults   faults
 

@@ -152,8 +152,13 @@ func (s *metered) EnsureCounter(ctx context.Context, id CounterID, gen Gen) (err
 	return
 }
 
-func (s *metered) Decrement(ctx context.Context, id CounterID, gen Gen) (ok bool, err error) {
-	s.call(ctx, "decrement", func(ctx context.Context) error { ok, err = s.Store.Decrement(ctx, id, gen); return err })
+func (s *metered) Decrement(ctx context.Context, id CounterID, gen, listed Gen) (ok bool, err error) {
+	s.call(ctx, "decrement", func(ctx context.Context) error { ok, err = s.Store.Decrement(ctx, id, gen, listed); return err })
+	return
+}
+
+func (s *metered) DecrementPrev(ctx context.Context, id CounterID, listed Gen) (ok bool, err error) {
+	s.call(ctx, "decrementPrev", func(ctx context.Context) error { ok, err = s.Store.DecrementPrev(ctx, id, listed); return err })
 	return
 }
 
@@ -186,6 +191,24 @@ func (s *metered) CorrectCounter(ctx context.Context, was Counter, count int, ge
 func (s *metered) RemoveCounter(ctx context.Context, was Counter, margin time.Duration) (ok bool, err error) {
 	s.call(ctx, "removeCounter", func(ctx context.Context) error {
 		ok, err = s.Store.RemoveCounter(ctx, was, margin)
+		return err
+	})
+	return
+}
+
+func (s *metered) OpenAudit(ctx context.Context, was Counter, gen Gen, margin time.Duration) (ok bool, err error) {
+	s.call(ctx, "openAudit", func(ctx context.Context) error { ok, err = s.Store.OpenAudit(ctx, was, gen, margin); return err })
+	return
+}
+
+func (s *metered) BookedBefore(ctx context.Context, id CounterID, gen Gen) (n int, err error) {
+	s.call(ctx, "bookedBefore", func(ctx context.Context) error { n, err = s.Store.BookedBefore(ctx, id, gen); return err })
+	return
+}
+
+func (s *metered) CloseAudit(ctx context.Context, was Counter, booked int, gen Gen, margin time.Duration) (ok bool, err error) {
+	s.call(ctx, "closeAudit", func(ctx context.Context) error {
+		ok, err = s.Store.CloseAudit(ctx, was, booked, gen, margin)
 		return err
 	})
 	return

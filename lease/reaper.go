@@ -291,7 +291,7 @@ func (m *Manager) sweepLoop(ctx context.Context) {
 		} else if done.Idle+done.Pod+done.Adopted+done.Handled > 0 {
 			m.log.Info("swept", "idle", done.Idle, "pod", done.Pod, "adopted", done.Adopted, "handled", done.Handled, "unhandled", done.Unhandled)
 		}
-		if done, err := m.Reconcile(ctx); err != nil && ctx.Err() == nil {
+		if done, err := m.reconcilePeriodically(ctx); err != nil && ctx.Err() == nil {
 			m.log.Warn("a reconcile pass was cut short", "error", err)
 		} else if done.Corrected > 0 {
 			m.log.Info("counters corrected", "corrected", done.Corrected, "removed", done.Removed)

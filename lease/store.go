@@ -95,9 +95,15 @@ type CounterStore interface {
 	// where it does not exist; an existing one stays untouched. Racing calls all
 	// succeed.
 	EnsureCounter(ctx context.Context, id CounterID, gen Gen) error
-	// Decrement takes one off where gen is the counter's and count > 0. It
-	// never creates a counter.
-	Decrement(ctx context.Context, id CounterID, gen Gen) (bool, error)
+	// Decrement takes one off where gen is the counter's and count > 0. Where
+	// the booking that is given back lists another gen it is older than an audit
+	// that is open, and one is taken off the audit's old ones, too. It never
+	// creates a counter.
+	Decrement(ctx context.Context, id CounterID, gen, listed Gen) (bool, error)
+	// DecrementPrev takes one off where listed is the gen that an audit's
+	// beginning or end has changed to the counter's, and count > 0; where the
+	// audit is open one off its old ones, too. It never creates a counter.
+	DecrementPrev(ctx context.Context, id CounterID, listed Gen) (bool, error)
 	// Counters reads these counters in one call; missing ones are left out.
 	Counters(ctx context.Context, ids []CounterID) ([]Counter, error)
 	// Booked counts the PENDING and HELD holders that list each counter, in one
@@ -108,16 +114,33 @@ type CounterStore interface {
 	// spells it: it is the first part of the ids.
 	ListCounters(ctx context.Context, resource string, after CounterID, limit int) ([]CounterAge, error)
 	// CorrectCounter sets count, gen and updatedAt = now where the counter still
-	// has was's count, updatedAt and gen and is older than margin.
+	// has was's count, updatedAt and gen and is older than margin. Nothing is
+	// left of an audit that is open or was before, nor of the gen before.
 	CorrectCounter(ctx context.Context, was Counter, count int, gen Gen, margin time.Duration) (bool, error)
 	// RemoveCounter deletes the counter under the same condition.
 	RemoveCounter(ctx context.Context, was Counter, margin time.Duration) (bool, error)
+	// OpenAudit begins an audit where the counter still has was's count and gen,
+	// none is open, and the last one ended longer than margin ago or never was:
+	// gen becomes the counter's and was's its prev, all of count is old, and the
+	// audit is opened now. updatedAt stays.
+	OpenAudit(ctx context.Context, was Counter, gen Gen, margin time.Duration) (bool, error)
+	// BookedBefore counts the PENDING and HELD holders that list the counter with
+	// another gen than this one. Of bookings that only ever end it may count one
+	// that ends meanwhile, and never misses one that goes on.
+	BookedBefore(ctx context.Context, id CounterID, gen Gen) (int, error)
+	// CloseAudit ends the audit that was shows where the counter still has its
+	// gen and its number of old ones, and the audit was opened longer than margin
+	// ago. What of the old ones nobody books, Old less booked, is taken off count
+	// unless count would become negative; gen becomes the counter's and was's its
+	// prev; updatedAt = now.
+	CloseAudit(ctx context.Context, was Counter, booked int, gen Gen, margin time.Duration) (bool, error)
 }
 
-// CounterAge is a counter with its age by store time when it was read.
+// CounterAge is a counter with its ages by store time when it was read.
 type CounterAge struct {
 	Counter
-	Age time.Duration
+	Age      time.Duration // since its last change
+	AuditAge time.Duration // since its open audit began; zero where none is open
 }
 
 // PodStore is gateway_pods. Times are the store's.

@@ -181,11 +181,7 @@ func (v View) force(ctx context.Context, t Token, c Cause, gens map[CounterID]Ge
 	var all sync.WaitGroup
 	for i, b := range before.Levels {
 		all.Go(func() {
-			gen, known := gens[b.ID]
-			if !known {
-				gen = b.Gen
-			}
-			if _, err := v.Store.Decrement(end, b.ID, gen); err != nil {
+			if _, err := takeOff(end, v.Store, b, gens); err != nil {
 				errs[i] = fmt.Errorf("the lease is revoked; counter %s is left to reconcile: %w", b.ID, err)
 			}
 		})
@@ -225,7 +221,8 @@ func (v View) ForceRevokePod(ctx context.Context, pod PodID, by string) (int, er
 }
 
 // Reconcile runs one reconcile pass over the store without a pod. Counters
-// younger than margin are left alone, as always (spec §4).
+// younger than margin are left alone, as always (spec §4); an audit of those that
+// drift begins.
 func (v View) Reconcile(ctx context.Context, margin time.Duration) (Reconciled, error) {
 	return reconciler{store: v.Store, ids: randomIdentities{}, margin: margin}.pass(ctx)
 }

@@ -3,6 +3,7 @@ package boltstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -31,7 +32,11 @@ func (x *txn) putCounter(id lease.CounterID, c *counterDoc) error {
 }
 
 func (c *counterDoc) view(id lease.CounterID) lease.Counter {
-	return lease.Counter{ID: id, Count: c.Count, Cap: c.Cap, UpdatedAt: at(c.UpdatedAt), Gen: c.Gen}
+	v := lease.Counter{ID: id, Count: c.Count, Cap: c.Cap, UpdatedAt: at(c.UpdatedAt), Gen: c.Gen}
+	if c.AuditAt != 0 {
+		v.Audit = &lease.Audit{Old: c.Old, OpenedAt: at(c.AuditAt)}
+	}
+	return v
 }
 
 // Increment implements lease.CounterStore.
@@ -65,16 +70,39 @@ func (s *Store) EnsureCounter(ctx context.Context, id lease.CounterID, gen lease
 }
 
 // Decrement implements lease.CounterStore.
-func (s *Store) Decrement(ctx context.Context, id lease.CounterID, gen lease.Gen) (bool, error) {
+func (s *Store) Decrement(ctx context.Context, id lease.CounterID, gen, listed lease.Gen) (bool, error) {
 	return update(ctx, s, func(x *txn) (bool, error) {
 		c, err := x.counter(id)
-		if err != nil || c == nil || c.Gen != gen || c.Count <= 0 {
+		if err != nil || c == nil || c.Gen != gen {
 			return false, err
 		}
-		c.Count--
-		c.UpdatedAt = x.now
-		return true, x.putCounter(id, c)
+		return x.takeOff(id, c, listed != gen)
 	})
+}
+
+// DecrementPrev implements lease.CounterStore.
+func (s *Store) DecrementPrev(ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error) {
+	return update(ctx, s, func(x *txn) (bool, error) {
+		c, err := x.counter(id)
+		if err != nil || c == nil || c.Prev == "" || c.Prev != listed {
+			return false, err
+		}
+		return x.takeOff(id, c, true)
+	})
+}
+
+// takeOff decrements a counter, and the old ones of its open audit where the
+// booking is one of them.
+func (x *txn) takeOff(id lease.CounterID, c *counterDoc, old bool) (bool, error) {
+	if c.Count <= 0 {
+		return false, nil
+	}
+	c.Count--
+	if old && c.AuditAt != 0 {
+		c.Old--
+	}
+	c.UpdatedAt = x.now
+	return true, x.putCounter(id, c)
 }
 
 // Counters implements lease.CounterStore.
@@ -131,7 +159,11 @@ func (s *Store) ListCounters(ctx context.Context, resource string, after lease.C
 			if err != nil {
 				return false, err
 			}
-			out = append(out, lease.CounterAge{Counter: c.view(lease.CounterID(k)), Age: max(time.Duration(x.now-c.UpdatedAt), 0)})
+			a := lease.CounterAge{Counter: c.view(lease.CounterID(k)), Age: max(time.Duration(x.now-c.UpdatedAt), 0)}
+			if c.AuditAt != 0 {
+				a.AuditAge = max(time.Duration(x.now-c.AuditAt), 0)
+			}
+			out = append(out, a)
 			return len(out) < limit, nil
 		})
 		return out, err
@@ -157,8 +189,7 @@ func (s *Store) CorrectCounter(ctx context.Context, was lease.Counter, count int
 		if err != nil || c == nil {
 			return false, err
 		}
-		c.Count, c.Gen, c.UpdatedAt = count, gen, x.now
-		return true, x.putCounter(was.ID, c)
+		return true, x.putCounter(was.ID, &counterDoc{Count: count, Cap: c.Cap, Gen: gen, UpdatedAt: x.now})
 	})
 }
 
@@ -170,5 +201,60 @@ func (s *Store) RemoveCounter(ctx context.Context, was lease.Counter, margin tim
 			return false, err
 		}
 		return true, x.del(bucketCounters, []byte(was.ID))
+	})
+}
+
+// OpenAudit implements lease.CounterStore.
+func (s *Store) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen, margin time.Duration) (bool, error) {
+	return update(ctx, s, func(x *txn) (bool, error) {
+		c, err := x.counter(was.ID)
+		if err != nil || c == nil || c.Count != was.Count || c.Gen != was.Gen || c.AuditAt != 0 ||
+			c.ClosedAt != 0 && x.now-c.ClosedAt <= int64(margin) {
+			return false, err
+		}
+		c.Gen, c.Prev = gen, c.Gen
+		c.Old, c.AuditAt = c.Count, x.now
+		return true, x.putCounter(was.ID, c)
+	})
+}
+
+// BookedBefore implements lease.CounterStore.
+func (s *Store) BookedBefore(ctx context.Context, id lease.CounterID, gen lease.Gen) (int, error) {
+	return read(ctx, s, func(x *txn) (int, error) {
+		n := 0
+		prefix := part(string(id))
+		err := eachPrefix(x.Bucket(indexBooking), []byte(prefix), nil, func(k, _ []byte) (bool, error) {
+			if err := ctx.Err(); err != nil { // many holders end at the deadline too
+				return false, err
+			}
+			h, err := x.holder(lease.Token(k[len(prefix)+8:]))
+			if err != nil || h == nil {
+				return true, err
+			}
+			if slices.ContainsFunc(h.Levels, func(b bookingDoc) bool { return b.ID == id && b.Gen != gen }) {
+				n++
+			}
+			return true, nil
+		})
+		return n, err
+	})
+}
+
+// CloseAudit implements lease.CounterStore.
+func (s *Store) CloseAudit(ctx context.Context, was lease.Counter, booked int, gen lease.Gen, margin time.Duration) (bool, error) {
+	if was.Audit == nil {
+		return false, nil
+	}
+	return update(ctx, s, func(x *txn) (bool, error) {
+		c, err := x.counter(was.ID)
+		if err != nil || c == nil || c.Gen != was.Gen || c.AuditAt == 0 || c.Old != was.Audit.Old ||
+			x.now-c.AuditAt <= int64(margin) || c.Count < c.Old-booked {
+			return false, err
+		}
+		c.Count -= c.Old - booked
+		c.Gen, c.Prev = gen, c.Gen
+		c.Old, c.AuditAt = 0, 0
+		c.UpdatedAt, c.ClosedAt = x.now, x.now
+		return true, x.putCounter(was.ID, c)
 	})
 }

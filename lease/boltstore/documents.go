@@ -81,6 +81,10 @@ type counterDoc struct {
 	Cap       definition.Cap `json:"cap,omitempty"`
 	UpdatedAt int64          `json:"updatedAt"`
 	Gen       lease.Gen      `json:"gen"`
+	Prev      lease.Gen      `json:"prev,omitempty"`     // what an audit's beginning or end has changed to Gen
+	Old       int            `json:"old,omitempty"`      // of an open audit
+	AuditAt   int64          `json:"auditAt,omitempty"`  // when the open audit began; 0 where none is open
+	ClosedAt  int64          `json:"closedAt,omitempty"` // when the last audit ended
 }
 
 type podDoc struct {

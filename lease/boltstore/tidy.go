@@ -109,7 +109,8 @@ func (s *Store) resync() error {
 
 // clampCounters takes times that lie in the future back to now: the machine's
 // clock was set back while the store was closed, and a counter that seems to
-// have changed tomorrow would never be old enough to be reconciled.
+// have changed tomorrow would never be old enough to be reconciled, nor would its
+// audit be.
 func (x *txn) clampCounters() error {
 	b := x.Bucket(bucketCounters)
 	fix := map[string]counterDoc{}
@@ -119,8 +120,8 @@ func (x *txn) clampCounters() error {
 		if err != nil {
 			return fmt.Errorf("counter %q: %w", k, err)
 		}
-		if d.UpdatedAt > x.now {
-			d.UpdatedAt = x.now
+		if max(d.UpdatedAt, d.AuditAt, d.ClosedAt) > x.now {
+			d.UpdatedAt, d.AuditAt, d.ClosedAt = min(d.UpdatedAt, x.now), min(d.AuditAt, x.now), min(d.ClosedAt, x.now)
 			fix[string(k)] = *d
 		}
 	}

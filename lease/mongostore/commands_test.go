@@ -40,7 +40,7 @@ func TestEachVerbIsOneCommand(t *testing.T) {
 
 	const a, b, id = lease.Token("a"), lease.Token("b"), lease.CounterID("tex|global|*")
 	bound := lease.Booking{ID: id, Gen: "g"}
-	was := lease.Counter{ID: id, Gen: "none"}
+	was := lease.Counter{ID: id, Gen: "none", Audit: &lease.Audit{}}
 	record := lease.Record{Kind: "job", Key: "7", TTL: time.Hour}
 	for _, step := range []struct {
 		verb string
@@ -62,7 +62,11 @@ func TestEachVerbIsOneCommand(t *testing.T) {
 		{"MarkHandled", func() error { _, err := s.MarkHandled(ctx, a); return err }, []string{"update"}},
 		{"DeleteHolder", func() error { _, _, err := s.DeleteHolder(ctx, b); return err }, []string{"findAndModify"}},
 		{"PurgeHandled", func() error { _, err := s.PurgeHandled(ctx, time.Hour); return err }, []string{"delete"}},
-		{"Decrement", func() error { _, err := s.Decrement(ctx, id, "g"); return err }, []string{"update"}},
+		{"Decrement", func() error { _, err := s.Decrement(ctx, id, "g", "g"); return err }, []string{"update"}},
+		{"DecrementPrev", func() error { _, err := s.DecrementPrev(ctx, id, "g"); return err }, []string{"update"}},
+		{"OpenAudit", func() error { _, err := s.OpenAudit(ctx, was, "g", 0); return err }, []string{"update"}},
+		{"CloseAudit", func() error { _, err := s.CloseAudit(ctx, was, 0, "g", 0); return err }, []string{"update"}},
+		{"BookedBefore", func() error { _, err := s.BookedBefore(ctx, id, "g"); return err }, []string{"aggregate"}},
 		{"CorrectCounter", func() error { _, err := s.CorrectCounter(ctx, was, 0, "g", 0); return err }, []string{"update"}},
 		{"RemoveCounter", func() error { _, err := s.RemoveCounter(ctx, was, 0); return err }, []string{"findAndModify"}},
 		{"Holder", func() error { _, _, err := s.Holder(ctx, a); return err }, []string{"find"}},

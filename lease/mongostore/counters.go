@@ -18,6 +18,14 @@ func add(n int) bson.E {
 	return bson.E{Key: "$inc", Value: bson.D{{Key: "count", Value: n}}}
 }
 
+// takeOldOff is for a booking that is older than an open audit. Where none is
+// open what becomes of old means nothing: the next audit sets it anew.
+var (
+	takeOff    = add(-1)
+	takeOldOff = bson.E{Key: "$inc", Value: bson.D{{Key: "count", Value: -1}, {Key: "old", Value: -1}}}
+	positive   = bson.E{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}
+)
+
 // Increment implements lease.CounterStore. It is never an upsert: with two first
 // uses at once the loser would collide with the id and report a full level
 // (spec §4).
@@ -51,10 +59,19 @@ func (s *Store) EnsureCounter(ctx context.Context, id lease.CounterID, gen lease
 }
 
 // Decrement implements lease.CounterStore.
-func (s *Store) Decrement(ctx context.Context, id lease.CounterID, gen lease.Gen) (bool, error) {
+func (s *Store) Decrement(ctx context.Context, id lease.CounterID, gen, listed lease.Gen) (bool, error) {
+	off := takeOff
+	if listed != gen {
+		off = takeOldOff
+	}
 	return s.update(ctx, "decrement", counters,
-		bson.D{byID(id), {Key: "gen", Value: string(gen)}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}},
-		bson.D{add(-1), touchedNow("updatedAt")})
+		bson.D{byID(id), {Key: "gen", Value: string(gen)}, positive}, bson.D{off, touchedNow("updatedAt")})
+}
+
+// DecrementPrev implements lease.CounterStore.
+func (s *Store) DecrementPrev(ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error) {
+	return s.update(ctx, "decrement after an audit", counters,
+		bson.D{byID(id), {Key: "prev", Value: string(listed)}, positive}, bson.D{takeOldOff, touchedNow("updatedAt")})
 }
 
 // Counters implements lease.CounterStore.
@@ -121,7 +138,7 @@ func (s *Store) ListCounters(ctx context.Context, resource string, after lease.C
 	}
 	docs, err := list[counterDoc](ctx, s, "list counters", counters, filter, limitOf(limit), sortBy("_id").SetProjection(bson.D{
 		{Key: "count", Value: 1}, {Key: "cap", Value: 1}, {Key: "updatedAt", Value: 1}, {Key: "gen", Value: 1},
-		{Key: "age", Value: age("updatedAt")},
+		{Key: "old", Value: 1}, {Key: "auditAt", Value: 1}, {Key: "age", Value: age("updatedAt")}, {Key: "auditAge", Value: age("auditAt")},
 	}))
 	if err != nil {
 		return nil, err
@@ -129,6 +146,9 @@ func (s *Store) ListCounters(ctx context.Context, resource string, after lease.C
 	out := make([]lease.CounterAge, len(docs))
 	for i := range docs {
 		out[i] = lease.CounterAge{Counter: docs[i].view(), Age: fromMillis(docs[i].Age)}
+		if a := docs[i].AuditAge; a != nil {
+			out[i].AuditAge = fromMillis(*a)
+		}
 	}
 	return out, nil
 }
@@ -148,7 +168,10 @@ func unchanged(was lease.Counter, margin time.Duration) bson.D {
 // CorrectCounter implements lease.CounterStore.
 func (s *Store) CorrectCounter(ctx context.Context, was lease.Counter, count int, gen lease.Gen, margin time.Duration) (bool, error) {
 	return s.update(ctx, "correct counter", counters, unchanged(was, margin),
-		bson.D{set(bson.D{{Key: "count", Value: count}, {Key: "gen", Value: string(gen)}}), touchedNow("updatedAt")})
+		bson.D{
+			set(bson.D{{Key: "count", Value: count}, {Key: "gen", Value: string(gen)}}),
+			unset("prev", "old", "auditAt", "closedAt"), touchedNow("updatedAt"),
+		})
 }
 
 // RemoveCounter implements lease.CounterStore.
@@ -159,4 +182,60 @@ func (s *Store) RemoveCounter(ctx context.Context, was lease.Counter, margin tim
 	}
 	_, ok, err := one[counterDoc]("remove counter", c.counters.FindOneAndDelete(ctx, unchanged(was, margin)))
 	return ok, err
+}
+
+// OpenAudit implements lease.CounterStore. The count to keep as the old one is
+// the one in the filter: reading it within the update would need a pipeline,
+// where DocumentDB refuses $$NOW when two collide.
+func (s *Store) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen, margin time.Duration) (bool, error) {
+	closed := bson.D{{Key: "$ifNull", Value: bson.A{"$closedAt", time.UnixMilli(0)}}}
+	return s.update(ctx, "open audit", counters,
+		bson.D{
+			byID(was.ID), {Key: "count", Value: was.Count}, {Key: "gen", Value: string(was.Gen)}, absent("auditAt"),
+			where("$gt", bson.D{{Key: "$subtract", Value: bson.A{now, closed}}}, millis(margin)),
+		},
+		bson.D{
+			set(bson.D{{Key: "gen", Value: string(gen)}, {Key: "prev", Value: string(was.Gen)}, {Key: "old", Value: was.Count}}),
+			touchedNow("auditAt"),
+		})
+}
+
+// BookedBefore implements lease.CounterStore. It is no snapshot, but it misses
+// no booking that stays: the keys of the indexes that can serve it change with
+// the state alone, and a holder that is older than half a margin does not become
+// HELD any more.
+func (s *Store) BookedBefore(ctx context.Context, id lease.CounterID, gen lease.Gen) (int, error) {
+	const verb = "count old bookings"
+	c, err := s.collections(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.holders.CountDocuments(ctx, bson.D{
+		living, {Key: "levels.id", Value: string(id)},
+		{Key: "levels", Value: bson.D{{Key: "$elemMatch", Value: bson.D{
+			{Key: "id", Value: string(id)}, {Key: "gen", Value: bson.D{{Key: "$ne", Value: string(gen)}}},
+		}}}},
+	})
+	if err != nil {
+		return 0, failed(verb, err)
+	}
+	return int(n), nil
+}
+
+// CloseAudit implements lease.CounterStore.
+func (s *Store) CloseAudit(ctx context.Context, was lease.Counter, booked int, gen lease.Gen, margin time.Duration) (bool, error) {
+	if was.Audit == nil {
+		return false, nil
+	}
+	off := was.Audit.Old - booked
+	return s.update(ctx, "close audit", counters,
+		bson.D{
+			byID(was.ID), {Key: "gen", Value: string(was.Gen)}, {Key: "old", Value: was.Audit.Old},
+			{Key: "count", Value: bson.D{{Key: "$gte", Value: off}}},
+			where("$gt", age("auditAt"), millis(margin)),
+		},
+		bson.D{
+			add(-off), set(bson.D{{Key: "gen", Value: string(gen)}, {Key: "prev", Value: string(was.Gen)}}),
+			unset("old", "auditAt"), touchedNow("updatedAt", "closedAt"),
+		})
 }

@@ -82,18 +82,27 @@ func booking(b lease.Booking) bookingDoc {
 	return bookingDoc{ID: string(b.ID), Level: b.Level, Gen: string(b.Gen)}
 }
 
-// counterDoc is resource_lease_counters; Age is computed by reads that want it.
+// counterDoc is resource_lease_counters; ages are computed by reads that want
+// them. Besides these it has prev, the gen that an audit's beginning or end has
+// changed to gen, and closedAt, when the last audit ended.
 type counterDoc struct {
 	ID        string         `bson:"_id"`
 	Count     int            `bson:"count"`
 	Cap       definition.Cap `bson:"cap"`
 	UpdatedAt time.Time      `bson:"updatedAt"`
 	Gen       string         `bson:"gen"`
-	Age       float64        `bson:"age"` // milliseconds
+	Old       int            `bson:"old"`      // means nothing where no audit is open
+	AuditAt   *time.Time     `bson:"auditAt"`  // nil where no audit is open
+	Age       float64        `bson:"age"`      // milliseconds
+	AuditAge  *float64       `bson:"auditAge"` // milliseconds
 }
 
 func (d *counterDoc) view() lease.Counter {
-	return lease.Counter{ID: lease.CounterID(d.ID), Count: d.Count, Cap: d.Cap, UpdatedAt: d.UpdatedAt.UTC(), Gen: lease.Gen(d.Gen)}
+	c := lease.Counter{ID: lease.CounterID(d.ID), Count: d.Count, Cap: d.Cap, UpdatedAt: d.UpdatedAt.UTC(), Gen: lease.Gen(d.Gen)}
+	if d.AuditAt != nil {
+		c.Audit = &lease.Audit{Old: d.Old, OpenedAt: d.AuditAt.UTC()}
+	}
+	return c
 }
 
 // seconds is how ttlSeconds is written: a whole number where it is one.

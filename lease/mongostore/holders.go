@@ -15,6 +15,13 @@ import (
 func byToken(t lease.Token) bson.E     { return bson.E{Key: "_id", Value: string(t)} }
 func inState(state lease.State) bson.E { return bson.E{Key: "state", Value: state} }
 func set(fields bson.D) bson.E         { return bson.E{Key: "$set", Value: fields} }
+func unset(fields ...string) bson.E {
+	d := bson.D{}
+	for _, f := range fields {
+		d = append(d, bson.E{Key: f, Value: ""})
+	}
+	return bson.E{Key: "$unset", Value: d}
+}
 func absent(field string) bson.E {
 	return bson.E{Key: field, Value: bson.D{{Key: "$exists", Value: false}}}
 }

@@ -30,7 +30,7 @@ func use(ctx context.Context, s lease.Store) {
 	_, _ = s.Touch(ctx, a, "p")
 	_, _ = s.SetPayload(ctx, a, lease.Payload{"k": "v"})
 	_, _ = s.AdoptHolder(ctx, a, "p", "q")
-	_, _ = s.Decrement(ctx, id, "g")
+	_, _ = s.Decrement(ctx, id, "g", "g")
 	_, _, _ = s.Holder(ctx, a)
 	_, _ = s.Holders(ctx, lease.Filter{})
 	_, _ = s.HolderPods(ctx)
@@ -54,7 +54,11 @@ func use(ctx context.Context, s lease.Store) {
 	_, _ = s.ClaimRecord(ctx, lease.Record{Kind: "job", Key: "7", TTL: time.Hour})
 	_, _, _ = s.LookupRecord(ctx, "job", "7")
 	_, _ = s.PurgeRecords(ctx)
-	was := lease.Counter{ID: id, Gen: "none", UpdatedAt: longAgo}
+	_, _ = s.DecrementPrev(ctx, id, "g")
+	was := lease.Counter{ID: id, Gen: "none", UpdatedAt: longAgo, Audit: &lease.Audit{}}
+	_, _ = s.OpenAudit(ctx, was, "g", 0)
+	_, _ = s.BookedBefore(ctx, id, "g")
+	_, _ = s.CloseAudit(ctx, was, 0, "g", 0)
 	_, _ = s.CorrectCounter(ctx, was, 0, "g", 0)
 	_, _ = s.RemoveCounter(ctx, was, 0)
 }

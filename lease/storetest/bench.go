@@ -68,7 +68,7 @@ func cycle(b *testing.B, s lease.Store, ids []lease.CounterID) error {
 		return err
 	}
 	for _, l := range given.Levels {
-		if err := matched(s.Decrement(ctx, l.ID, l.Gen)); err != nil {
+		if err := matched(s.Decrement(ctx, l.ID, l.Gen, l.Gen)); err != nil {
 			return err
 		}
 	}

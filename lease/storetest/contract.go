@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"marks", markTests},
 		{"lists", listTests},
 		{"counters", counterTests},
+		{"audits", auditTests},
 		{"races", raceTests},
 		{"pods", podTests},
 		{"events", eventTests},

@@ -63,21 +63,21 @@ var counterTests = map[string]func(*contract){
 		c.increment(userCounter, 5)
 		second := c.count(userCounter).UpdatedAt
 		c.behind(second)
-		c.yes("decrement")(c.Decrement(c.ctx, userCounter, "g1"))
+		c.yes("decrement")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
 		third := c.count(userCounter).UpdatedAt
 		if !second.After(first) || !third.After(second) {
 			c.Fatalf("made at %v, incremented at %v, decremented at %v", first, second, third)
 		}
 	},
 	"a decrement demands the generation, has a floor and never creates": func(c *contract) {
-		c.no("missing")(c.Decrement(c.ctx, userCounter, "g1"))
+		c.no("missing")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
 		c.noCounter(userCounter)
 		c.counter(userCounter, 2)
-		c.no("another generation")(c.Decrement(c.ctx, userCounter, "g2"))
-		c.no("no generation")(c.Decrement(c.ctx, userCounter, ""))
-		c.yes("first")(c.Decrement(c.ctx, userCounter, "g1"))
-		c.yes("second")(c.Decrement(c.ctx, userCounter, "g1"))
-		c.no("below zero")(c.Decrement(c.ctx, userCounter, "g1"))
+		c.no("another generation")(c.Decrement(c.ctx, userCounter, "g2", "g2"))
+		c.no("no generation")(c.Decrement(c.ctx, userCounter, "", ""))
+		c.yes("first")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
+		c.yes("second")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
+		c.no("below zero")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
 		if n := c.count(userCounter).Count; n != 0 {
 			c.Fatalf("count: %d", n)
 		}
@@ -164,8 +164,8 @@ var counterTests = map[string]func(*contract){
 		})
 		got := c.count(userCounter)
 		c.same("corrected", got, lease.Counter{ID: userCounter, Count: 7, Cap: 9, Gen: "g7"}, cmpopts.IgnoreFields(lease.Counter{}, "UpdatedAt"))
-		c.no("a decrement meant for before")(c.Decrement(c.ctx, userCounter, "g1"))
-		c.yes("a decrement meant for now")(c.Decrement(c.ctx, userCounter, "g7"))
+		c.no("a decrement meant for before")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
+		c.yes("a decrement meant for now")(c.Decrement(c.ctx, userCounter, "g7", "g7"))
 		c.no("missing")(c.CorrectCounter(c.ctx, lease.Counter{ID: globalCounter, Gen: "g1"}, 1, "g", 0))
 		c.noCounter(globalCounter)
 	},
@@ -186,7 +186,7 @@ func testUnchanged(c *contract, f func(was lease.Counter, margin time.Duration) 
 	c.no("too young")(f(was, young))
 	// A decrement and an increment give the same count at another time.
 	c.eventually("updatedAt moves", func() bool {
-		c.yes("decrement")(c.Decrement(c.ctx, userCounter, "g1"))
+		c.yes("decrement")(c.Decrement(c.ctx, userCounter, "g1", "g1"))
 		c.increment(userCounter, 9)
 		return c.count(userCounter).UpdatedAt.After(was.UpdatedAt)
 	})

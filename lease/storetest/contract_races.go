@@ -87,7 +87,7 @@ var raceTests = map[string]func(*contract){
 					return false, fmt.Errorf("count %d", count)
 				}
 				balance.Add(1)
-				if ok, err := c.Decrement(c.ctx, userCounter, "g1"); err != nil || !ok {
+				if ok, err := c.Decrement(c.ctx, userCounter, "g1", "g1"); err != nil || !ok {
 					return false, fmt.Errorf("what was taken cannot be given back: %v, %v", ok, err)
 				}
 				balance.Add(-1)
@@ -100,7 +100,7 @@ var raceTests = map[string]func(*contract){
 	},
 	"as many decrements win as there is to give back": func(c *contract) {
 		c.counter(userCounter, 9)
-		if wins := c.race(racers, func(int) (bool, error) { return c.Decrement(c.ctx, userCounter, "g1") }); wins != 9 {
+		if wins := c.race(racers, func(int) (bool, error) { return c.Decrement(c.ctx, userCounter, "g1", "g1") }); wins != 9 {
 			c.Fatalf("%d decrements of 9 won", wins)
 		}
 	},

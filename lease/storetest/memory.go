@@ -22,7 +22,7 @@ type Memory struct {
 
 	mu       sync.Mutex
 	holders  map[lease.Token]lease.Holder
-	counters map[lease.CounterID]lease.Counter
+	counters map[lease.CounterID]CounterDoc
 	pods     map[lease.PodID]lease.Pod
 	events   []lease.Event
 	records  map[[2]string]record
@@ -35,6 +35,23 @@ type record struct {
 	end time.Time
 }
 
+// CounterDoc is a counter as it is stored. Where an audit is open its Audit is
+// not shared with anybody.
+type CounterDoc struct {
+	lease.Counter
+	Prev     lease.Gen // what an audit's beginning or end has changed to Gen
+	ClosedAt time.Time // when the last audit ended
+}
+
+func (d CounterDoc) view() lease.Counter {
+	c := d.Counter
+	if c.Audit != nil {
+		a := *c.Audit
+		c.Audit = &a
+	}
+	return c
+}
+
 var _ lease.Store = (*Memory)(nil)
 
 // NewMemory makes an empty store whose server time is now's, in milliseconds.
@@ -45,7 +62,7 @@ func NewMemory(now func() time.Time) *Memory {
 	}
 	return &Memory{
 		now:     func() time.Time { return now().Truncate(time.Millisecond) },
-		holders: map[lease.Token]lease.Holder{}, counters: map[lease.CounterID]lease.Counter{},
+		holders: map[lease.Token]lease.Holder{}, counters: map[lease.CounterID]CounterDoc{},
 		pods: map[lease.PodID]lease.Pod{}, records: map[[2]string]record{},
 	}
 }
@@ -442,26 +459,49 @@ func (s *Memory) EnsureCounter(ctx context.Context, id lease.CounterID, gen leas
 	}
 	defer unlock()
 	if _, ok := s.counters[id]; !ok {
-		s.counters[id] = lease.Counter{ID: id, Gen: gen, UpdatedAt: s.now()}
+		s.counters[id] = CounterDoc{Counter: lease.Counter{ID: id, Gen: gen, UpdatedAt: s.now()}}
 	}
 	return nil
 }
 
 // Decrement implements lease.CounterStore.
-func (s *Memory) Decrement(ctx context.Context, id lease.CounterID, gen lease.Gen) (bool, error) {
+func (s *Memory) Decrement(ctx context.Context, id lease.CounterID, gen, listed lease.Gen) (bool, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	c, ok := s.counters[id]
-	if !ok || c.Gen != gen || c.Count <= 0 {
+	if c, ok := s.counters[id]; !ok || c.Gen != gen {
 		return false, nil
+	}
+	return s.takeOff(id, listed != gen), nil
+}
+
+// DecrementPrev implements lease.CounterStore.
+func (s *Memory) DecrementPrev(ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if c, ok := s.counters[id]; !ok || listed == "" || c.Prev != listed {
+		return false, nil
+	}
+	return s.takeOff(id, true), nil
+}
+
+func (s *Memory) takeOff(id lease.CounterID, old bool) bool {
+	c := s.counters[id]
+	if c.Count <= 0 {
+		return false
 	}
 	c.Count--
 	c.UpdatedAt = s.now()
+	if old && c.Audit != nil {
+		c.Audit = &lease.Audit{Old: c.Audit.Old - 1, OpenedAt: c.Audit.OpenedAt}
+	}
 	s.counters[id] = c
-	return true, nil
+	return true
 }
 
 // Counters implements lease.CounterStore.
@@ -474,7 +514,7 @@ func (s *Memory) Counters(ctx context.Context, ids []lease.CounterID) ([]lease.C
 	var cs []lease.Counter
 	for _, id := range ids {
 		if c, ok := s.counters[id]; ok {
-			cs = append(cs, c)
+			cs = append(cs, c.view())
 		}
 	}
 	return cs, nil
@@ -514,8 +554,12 @@ func (s *Memory) ListCounters(ctx context.Context, resource string, after lease.
 	var cs []lease.CounterAge
 	for _, id := range slices.Sorted(maps.Keys(s.counters)) {
 		if id > after && (resource == "" || strings.HasPrefix(string(id), resource+"|")) && len(cs) < limit {
-			c := s.counters[id]
-			cs = append(cs, lease.CounterAge{Counter: c, Age: now.Sub(c.UpdatedAt)})
+			c := lease.CounterAge{Counter: s.counters[id].view()}
+			c.Age = now.Sub(c.UpdatedAt)
+			if c.Audit != nil {
+				c.AuditAge = now.Sub(c.Audit.OpenedAt)
+			}
+			cs = append(cs, c)
 		}
 	}
 	return cs, nil
@@ -538,9 +582,9 @@ func (s *Memory) CorrectCounter(ctx context.Context, was lease.Counter, count in
 	if !s.quiet(was, margin) {
 		return false, nil
 	}
-	c := s.counters[was.ID]
-	c.Count, c.Gen, c.UpdatedAt = count, gen, s.now()
-	s.counters[was.ID] = c
+	c := s.counters[was.ID].Counter
+	c.Count, c.Gen, c.UpdatedAt, c.Audit = count, gen, s.now(), nil
+	s.counters[was.ID] = CounterDoc{Counter: c}
 	return true, nil
 }
 
@@ -555,6 +599,58 @@ func (s *Memory) RemoveCounter(ctx context.Context, was lease.Counter, margin ti
 		return false, nil
 	}
 	delete(s.counters, was.ID)
+	return true, nil
+}
+
+// OpenAudit implements lease.CounterStore.
+func (s *Memory) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen, margin time.Duration) (bool, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	c, ok := s.counters[was.ID]
+	if !ok || c.Count != was.Count || c.Gen != was.Gen || c.Audit != nil ||
+		!c.ClosedAt.IsZero() && s.now().Sub(c.ClosedAt) <= margin {
+		return false, nil
+	}
+	c.Gen, c.Prev, c.Audit = gen, c.Gen, &lease.Audit{Old: c.Count, OpenedAt: s.now()}
+	s.counters[was.ID] = c
+	return true, nil
+}
+
+// BookedBefore implements lease.CounterStore.
+func (s *Memory) BookedBefore(ctx context.Context, id lease.CounterID, gen lease.Gen) (int, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	n := 0
+	for t := range s.holders {
+		if h, ok := s.living(t); ok && slices.ContainsFunc(h.Levels, func(b lease.Booking) bool { return b.ID == id && b.Gen != gen }) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// CloseAudit implements lease.CounterStore.
+func (s *Memory) CloseAudit(ctx context.Context, was lease.Counter, booked int, gen lease.Gen, margin time.Duration) (bool, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	c, ok := s.counters[was.ID]
+	if !ok || c.Gen != was.Gen || c.Audit == nil || was.Audit == nil || c.Audit.Old != was.Audit.Old ||
+		s.now().Sub(c.Audit.OpenedAt) <= margin || c.Count < c.Audit.Old-booked {
+		return false, nil
+	}
+	c.Count -= c.Audit.Old - booked
+	c.Gen, c.Prev, c.Audit = gen, c.Gen, nil
+	c.UpdatedAt, c.ClosedAt = s.now(), s.now()
+	s.counters[was.ID] = c
 	return true, nil
 }
 
@@ -713,23 +809,36 @@ func (s *Memory) AllHolders() []lease.Holder {
 
 // AllCounters returns every counter in id order.
 func (s *Memory) AllCounters() []lease.Counter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	cs := make([]lease.Counter, 0, len(s.counters))
-	for _, id := range slices.Sorted(maps.Keys(s.counters)) {
-		cs = append(cs, s.counters[id])
+	docs := s.CounterDocs()
+	cs := make([]lease.Counter, len(docs))
+	for i, d := range docs {
+		cs[i] = d.Counter
 	}
 	return cs
 }
 
+// CounterDocs returns every counter in id order, as it is stored.
+func (s *Memory) CounterDocs() []CounterDoc {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	docs := make([]CounterDoc, 0, len(s.counters))
+	for _, id := range slices.Sorted(maps.Keys(s.counters)) {
+		d := s.counters[id]
+		d.Counter = d.view()
+		docs = append(docs, d)
+	}
+	return docs
+}
+
 // Put writes holders and counters as they are, to begin a test in the middle.
-func (s *Memory) Put(hs []lease.Holder, cs []lease.Counter) {
+func (s *Memory) Put(hs []lease.Holder, cs []CounterDoc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range hs {
 		s.holders[h.Token] = cloned(h)
 	}
 	for _, c := range cs {
+		c.Counter = c.view()
 		s.counters[c.ID] = c
 	}
 }
