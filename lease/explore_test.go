@@ -31,11 +31,13 @@ const (
 	exploreOp = 1000 * time.Hour
 )
 
+// exploreDefinition has two levels, or with a project cap of zero one.
 func exploreDefinition(project, global definition.Cap) *definition.Definition {
-	return &definition.Definition{
-		Name: "browser", Resource: "browser", Label: "browser", TTL: exploreTTL,
-		Caps: map[definition.Level]definition.Cap{definition.Project: project, definition.Global: global},
+	caps := map[definition.Level]definition.Cap{definition.Global: global}
+	if project > 0 {
+		caps[definition.Project] = project
 	}
+	return &definition.Definition{Name: "browser", Resource: "browser", Label: "browser", TTL: exploreTTL, Caps: caps}
 }
 
 var (
@@ -59,7 +61,9 @@ type scene struct {
 	old     int
 	expired bool
 	// drift is what the counters show beyond their holders.
-	drift  int
+	drift int
+	// start is what stands from before where that is not enough.
+	start  func(now time.Time) ([]lease.Holder, []storetest.CounterDoc)
 	actors []role
 	jumps  int
 }
@@ -135,7 +139,75 @@ func revoker(name string, token lease.Token) role {
 }
 
 func accountant(name string) role {
-	return role{name: name, kind: "accountant", do: func(ctx context.Context, m *lease.Manager, e *episode) { _, _ = m.Reconcile(ctx) }}
+	return role{name: name, kind: "accountant", do: func(ctx context.Context, m *lease.Manager, e *episode) {
+		e.s.goesByCounts(ctx)
+		_, _ = m.ReconcilePeriodically(ctx)
+	}}
+}
+
+// auditor makes a pass that begins and ends what audits it can.
+func auditor(name string) role {
+	return role{name: name, kind: "auditor", do: func(ctx context.Context, m *lease.Manager, e *episode) {
+		e.s.goesByCounts(ctx)
+		_, _ = m.Reconcile(ctx)
+	}}
+}
+
+// auditorTwice is an auditor that comes back: a margin may have passed meanwhile.
+func auditorTwice(name string) role {
+	return role{name: name, kind: "auditor twice", do: func(ctx context.Context, m *lease.Manager, e *episode) {
+		e.s.goesByCounts(ctx)
+		_, _ = m.Reconcile(ctx)
+		e.s.forgets(ctx, "second pass")
+		_, _ = m.Reconcile(ctx)
+	}}
+}
+
+// standing is a HELD holder that stands from before.
+func standing(token lease.Token, made, seen time.Time, levels ...lease.Booking) lease.Holder {
+	return lease.Holder{
+		Token: token, State: lease.Held, Type: "t", Resource: "browser", Lease: "browser",
+		Tenant: "t", Project: "p", Pod: "gone", TTL: exploreTTL, CreatedAt: made, LastSeenAt: seen, Levels: levels,
+	}
+}
+
+func onGlobal(gen lease.Gen) lease.Booking {
+	return lease.Booking{ID: globalCounter, Level: definition.Global, Gen: gen}
+}
+
+// inUse is a counter in use that a crash has left one too high, some time after
+// an audit of it: two old leases, of which one is idle, and a young one.
+func inUse(now time.Time) ([]lease.Holder, []storetest.CounterDoc) {
+	made := now.Add(-2 * exploreMargin)
+	return []lease.Holder{
+			standing("old0", made, now, onGlobal("first")), standing("old1", made, made, onGlobal("second")),
+			standing("young0", now.Add(-10*time.Second), now, onGlobal("third")),
+		}, []storetest.CounterDoc{{
+			Counter: lease.Counter{ID: globalCounter, Count: 4, Gen: "third", UpdatedAt: now}, Prev: "second", ClosedAt: made,
+		}}
+}
+
+// audited is a counter in use at the end of its audit. Crashes have left what is
+// older than the audit one too high, and what is newer.
+func audited(now time.Time) ([]lease.Holder, []storetest.CounterDoc) {
+	made := now.Add(-2 * exploreMargin)
+	return []lease.Holder{
+			standing("old0", made, now, onGlobal("first")), standing("old1", made, made, onGlobal("zeroth")),
+			standing("young0", now.Add(-10*time.Second), now, onGlobal("second")),
+		}, []storetest.CounterDoc{{
+			Counter: lease.Counter{
+				ID: globalCounter, Count: 5, Gen: "second", UpdatedAt: now,
+				Audit: &lease.Audit{Old: 3, OpenedAt: now.Add(-exploreMargin - time.Second)},
+			},
+			Prev: "first",
+		}}
+}
+
+// auditedQuiet is audited, and nothing has changed for a while.
+func auditedQuiet(now time.Time) ([]lease.Holder, []storetest.CounterDoc) {
+	hs, cs := audited(now)
+	cs[0].UpdatedAt = now.Add(-2 * exploreMargin)
+	return hs, cs
 }
 
 var explored = []scene{
@@ -159,6 +231,18 @@ var explored = []scene{
 		name: "the last use of an idle holder beside its reap and revocation", project: 1, global: 1, old: 1, expired: true,
 		actors: []role{user("u0", "old0"), revoker("v0", "old0"), keeper("a2"), reaper("r0"), reaper("r1"), accountant("x0")},
 	},
+	{
+		name: "the beginning of an audit beside those who take and give", global: 4, start: inUse, jumps: 1,
+		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), acquirer("a0"), reaper("r0"), auditorTwice("x0"), auditor("x1")},
+	},
+	{
+		name: "the end of an audit beside those who take and give", global: 4, start: audited,
+		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), acquirer("a0"), reaper("r0"), auditor("x0"), auditor("x1")},
+	},
+	{
+		name: "the correction of a quiet counter that is under audit", global: 4, start: auditedQuiet,
+		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), acquirer("a0"), reaper("r0"), auditor("x0"), accountant("x1")},
+	},
 }
 
 // plan is what an exploration runs with.
@@ -171,13 +255,17 @@ type plan struct {
 func (p plan) begin(sc *scene) *episode {
 	mem := storetest.NewMemory(nil)
 	s := newScheduler(mem)
-	s.levels = 2
 	s.caps[projectCounter], s.caps[globalCounter] = int(sc.project), int(sc.global)
-	e := &episode{s: s, sc: sc, def: exploreDefinition(sc.project, sc.global), jumps: sc.jumps, begun: time.Now(), wrap: p.mutant, kinds: map[string]string{}, pods: map[string]*lease.Manager{}}
+	def := exploreDefinition(sc.project, sc.global)
+	s.levels = len(def.Caps)
+	e := &episode{s: s, sc: sc, def: def, jumps: sc.jumps, begun: time.Now(), wrap: p.mutant, kinds: map[string]string{}, pods: map[string]*lease.Manager{}}
 	for _, r := range sc.actors {
 		e.kinds[r.name] = r.kind
 	}
-	if sc.old > 0 || sc.drift > 0 {
+	switch {
+	case sc.start != nil:
+		mem.Put(sc.start(time.Now()))
+	case sc.old > 0 || sc.drift > 0:
 		made := time.Now().Add(-2 * exploreMargin)
 		seen := time.Now()
 		if sc.expired {
@@ -185,16 +273,13 @@ func (p plan) begin(sc *scene) *episode {
 		}
 		var hs []lease.Holder
 		for i := range sc.old {
-			hs = append(hs, lease.Holder{
-				Token: lease.Token("old" + strconv.Itoa(i)), State: lease.Held, Type: "t", Resource: "browser", Lease: "browser",
-				Tenant: "t", Project: "p", Pod: "gone", TTL: exploreTTL, CreatedAt: made, LastSeenAt: seen,
-				Levels: []lease.Booking{{ID: projectCounter, Level: definition.Project, Gen: "first"}, {ID: globalCounter, Level: definition.Global, Gen: "first"}},
-			})
+			hs = append(hs, standing(lease.Token("old"+strconv.Itoa(i)), made, seen,
+				lease.Booking{ID: projectCounter, Level: definition.Project, Gen: "first"}, onGlobal("first")))
 		}
 		n := sc.old + sc.drift
-		mem.Put(hs, []lease.Counter{
-			{ID: projectCounter, Count: n, Gen: "first", UpdatedAt: made},
-			{ID: globalCounter, Count: n, Gen: "first", UpdatedAt: made},
+		mem.Put(hs, []storetest.CounterDoc{
+			{Counter: lease.Counter{ID: projectCounter, Count: n, Gen: "first", UpdatedAt: made}},
+			{Counter: lease.Counter{ID: globalCounter, Count: n, Gen: "first", UpdatedAt: made}},
 		})
 	}
 	// Ids count up over all actors: who comes first has the first, whoever it is.
@@ -385,11 +470,21 @@ func (e *episode) key(current string, h *maphash.Hash) uint64 {
 			}
 		}
 	}
-	for _, c := range e.s.mem.AllCounters() {
+	for _, c := range e.s.mem.CounterDocs() {
 		b = append(append(b, c.ID...), '=')
 		gen(c.Gen)
 		num(int64(c.Count))
 		at(c.UpdatedAt)
+		if c.Prev != "" {
+			b = append(b, 'p')
+			gen(c.Prev)
+			at(c.ClosedAt)
+		}
+		if c.Audit != nil {
+			b = append(b, 'a')
+			num(int64(c.Audit.Old))
+			at(c.Audit.OpenedAt)
+		}
 	}
 	at(time.Now())
 	// Who is done has left its traces in the store; actors of one kind with the
@@ -398,7 +493,7 @@ func (e *episode) key(current string, h *maphash.Hash) uint64 {
 	states := buf[:0]
 	for _, r := range e.sc.actors {
 		a := e.s.actors[r.name]
-		st := actorState{kind: r.kind, hist: a.hist, running: r.name == current, gens: a.gens}
+		st := actorState{kind: r.kind, hist: a.hist, running: r.name == current, gens: a.gens, lists: a.lists}
 		if a.done && !e.s.parks(a) {
 			st = actorState{kind: "done"}
 		}
@@ -412,6 +507,10 @@ func (e *episode) key(current string, h *maphash.Hash) uint64 {
 		num(int64(st.hist))
 		for _, id := range []lease.CounterID{projectCounter, globalCounter} {
 			if g, ok := st.gens[id]; ok {
+				gen(g)
+			}
+			if g, ok := st.lists[id]; ok {
+				b = append(b, 'l')
 				gen(g)
 			}
 		}
@@ -428,6 +527,7 @@ type actorState struct {
 	hist    uint64
 	running bool
 	gens    map[lease.CounterID]lease.Gen
+	lists   map[lease.CounterID]lease.Gen
 }
 
 // found is what an exploration came to.

@@ -50,6 +50,11 @@ func (g givenIdentities) gen() Gen     { return g.newGen() }
 // ReapIdle is the idle part of a sweep.
 func (m *Manager) ReapIdle(ctx context.Context) (int, error) { return m.reapIdle(ctx, "", reapRounds) }
 
+// ReconcilePeriodically is the pass that follows each sweep.
+func (m *Manager) ReconcilePeriodically(ctx context.Context) (Reconciled, error) {
+	return m.reconcilePeriodically(ctx)
+}
+
 // Halt ends what runs in the background without the store's help.
 func (m *Manager) Halt() {
 	m.endBase()

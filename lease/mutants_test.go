@@ -42,7 +42,11 @@ const (
 type twisted struct {
 	lease.Store
 	increment func(s lease.Store, ctx context.Context, id lease.CounterID, c definition.Cap) (lease.Gen, int, bool, error)
-	decrement func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error)
+	decrement func(s lease.Store, ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error)
+	decPrev   func(s lease.Store, ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error)
+	open      func(s lease.Store, ctx context.Context, was lease.Counter, g lease.Gen, margin time.Duration) (bool, error)
+	before    func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (int, error)
+	end       func(s lease.Store, ctx context.Context, was lease.Counter, booked int, g lease.Gen, margin time.Duration) (bool, error)
 	ensure    func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) error
 	counters  func(s lease.Store, ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error)
 	list      func(s lease.Store, ctx context.Context, resource string, after lease.CounterID, limit int) ([]lease.CounterAge, error)
@@ -77,11 +81,39 @@ func (x *twisted) Increment(ctx context.Context, id lease.CounterID, c definitio
 	return x.Store.Increment(ctx, id, c)
 }
 
-func (x *twisted) Decrement(ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
+func (x *twisted) Decrement(ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error) {
 	if x.decrement != nil {
-		return x.decrement(x.Store, ctx, id, g)
+		return x.decrement(x.Store, ctx, id, g, listed)
 	}
-	return x.Store.Decrement(ctx, id, g)
+	return x.Store.Decrement(ctx, id, g, listed)
+}
+
+func (x *twisted) DecrementPrev(ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error) {
+	if x.decPrev != nil {
+		return x.decPrev(x.Store, ctx, id, listed)
+	}
+	return x.Store.DecrementPrev(ctx, id, listed)
+}
+
+func (x *twisted) OpenAudit(ctx context.Context, was lease.Counter, g lease.Gen, margin time.Duration) (bool, error) {
+	if x.open != nil {
+		return x.open(x.Store, ctx, was, g, margin)
+	}
+	return x.Store.OpenAudit(ctx, was, g, margin)
+}
+
+func (x *twisted) BookedBefore(ctx context.Context, id lease.CounterID, g lease.Gen) (int, error) {
+	if x.before != nil {
+		return x.before(x.Store, ctx, id, g)
+	}
+	return x.Store.BookedBefore(ctx, id, g)
+}
+
+func (x *twisted) CloseAudit(ctx context.Context, was lease.Counter, booked int, g lease.Gen, margin time.Duration) (bool, error) {
+	if x.end != nil {
+		return x.end(x.Store, ctx, was, booked, g, margin)
+	}
+	return x.Store.CloseAudit(ctx, was, booked, g, margin)
 }
 
 func (x *twisted) EnsureCounter(ctx context.Context, id lease.CounterID, g lease.Gen) error {
@@ -286,8 +318,8 @@ func joinsPlainly(x *twisted) {
 	x.ensure = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) error {
 		return s.EnsureCounter(ctx, raw(id), g)
 	}
-	x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
-		return s.Decrement(ctx, raw(id), g)
+	x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error) {
+		return s.Decrement(ctx, raw(id), g, listed)
 	}
 }
 
@@ -328,7 +360,7 @@ var mutants = []mutant{
 			gen, n, ok, err := s.Increment(ctx, id, c)
 			if err != nil {
 				if cs, rerr := s.Counters(ctx, []lease.CounterID{id}); rerr == nil && len(cs) == 1 {
-					_, _ = s.Decrement(ctx, id, cs[0].Gen)
+					_, _ = s.Decrement(ctx, id, cs[0].Gen, cs[0].Gen)
 				}
 			}
 			return gen, n, ok, err
@@ -382,18 +414,18 @@ var mutants = []mutant{
 
 	// Release, reap, revoke.
 	{name: "a decrement ignores the gen", killedBy: scene2, budget: 2, wrap: twist(func(x *twisted) {
-		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
+		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error) {
 			if cs, err := s.Counters(ctx, []lease.CounterID{id}); err == nil && len(cs) == 1 {
 				g = cs[0].Gen
 			}
-			return s.Decrement(ctx, id, g)
+			return s.Decrement(ctx, id, g, listed)
 		}
 	})},
 	{name: "a decrement whose reply was lost is repeated", killedBy: byCrash, wrap: twist(func(x *twisted) {
-		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (bool, error) {
-			ok, err := s.Decrement(ctx, id, g)
+		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error) {
+			ok, err := s.Decrement(ctx, id, g, listed)
 			if err != nil {
-				return s.Decrement(ctx, id, g)
+				return s.Decrement(ctx, id, g, listed)
 			}
 			return ok, err
 		}

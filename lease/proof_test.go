@@ -586,12 +586,51 @@ func (c *calls) EnsureCounter(ctx context.Context, id lease.CounterID, gen lease
 	return after(c.Store.EnsureCounter(ctx, id, gen))
 }
 
-func (c *calls) Decrement(ctx context.Context, id lease.CounterID, gen lease.Gen) (bool, error) {
+func (c *calls) Decrement(ctx context.Context, id lease.CounterID, gen, listed lease.Gen) (bool, error) {
 	after, err := c.begin(ctx, "decrement")
 	if err != nil {
 		return false, err
 	}
-	ok, err := c.Store.Decrement(ctx, id, gen)
+	ok, err := c.Store.Decrement(ctx, id, gen, listed)
+	err = after(err)
+	return ok && err == nil, err
+}
+
+func (c *calls) DecrementPrev(ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error) {
+	after, err := c.begin(ctx, "decrementPrev")
+	if err != nil {
+		return false, err
+	}
+	ok, err := c.Store.DecrementPrev(ctx, id, listed)
+	err = after(err)
+	return ok && err == nil, err
+}
+
+func (c *calls) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen, margin time.Duration) (bool, error) {
+	after, err := c.begin(ctx, "openAudit")
+	if err != nil {
+		return false, err
+	}
+	ok, err := c.Store.OpenAudit(ctx, was, gen, margin)
+	err = after(err)
+	return ok && err == nil, err
+}
+
+func (c *calls) BookedBefore(ctx context.Context, id lease.CounterID, gen lease.Gen) (int, error) {
+	after, err := c.begin(ctx, "bookedBefore")
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.Store.BookedBefore(ctx, id, gen)
+	return n, after(err)
+}
+
+func (c *calls) CloseAudit(ctx context.Context, was lease.Counter, booked int, gen lease.Gen, margin time.Duration) (bool, error) {
+	after, err := c.begin(ctx, "closeAudit")
+	if err != nil {
+		return false, err
+	}
+	ok, err := c.Store.CloseAudit(ctx, was, booked, gen, margin)
 	err = after(err)
 	return ok && err == nil, err
 }

@@ -46,8 +46,11 @@ type actor struct {
 	hist  uint64                        // hash of what it has seen
 	asked map[lease.CounterID]uint64    // the part of it that asked for a slot in vain
 	gens  map[lease.CounterID]lease.Gen // those that it knows
-	dead  bool
-	done  bool
+	lists map[lease.CounterID]lease.Gen // those of the levels that it has to give back
+	// counts says that it goes by what it reads of a counter, not by its gen alone.
+	counts bool
+	dead   bool
+	done   bool
 }
 
 type parkedOp struct {
@@ -102,7 +105,7 @@ func (s *scheduler) as(name string) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.actors[name] == nil {
-		s.actors[name] = &actor{name: name, asked: map[lease.CounterID]uint64{}, gens: map[lease.CounterID]lease.Gen{}}
+		s.actors[name] = &actor{name: name, asked: map[lease.CounterID]uint64{}, gens: map[lease.CounterID]lease.Gen{}, lists: map[lease.CounterID]lease.Gen{}}
 	}
 	return context.WithValue(context.Background(), actorKey{}, s.actors[name])
 }
@@ -186,8 +189,14 @@ func (s *scheduler) step(ctx context.Context, label string, apply func(a *actor)
 
 // saw adds an operation and its result to what the actor has seen. Its
 // goroutines are a function of it; the order does not matter, since operations
-// that one of them does one after another have different names.
-func (a *actor) saw(parts ...string) { a.hist += factOf(parts...) }
+// that one of them does one after another have different names. Who reads a
+// counter and tries again has one goroutine, whose order does matter.
+func (a *actor) saw(parts ...string) {
+	if a.counts {
+		a.hist *= 1099511628211
+	}
+	a.hist += factOf(parts...)
+}
 
 func factOf(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
@@ -204,8 +213,14 @@ func factOf(parts ...string) uint64 {
 // forgets sets what an actor has seen to one fact, where nothing else of it
 // matters any more.
 func (s *scheduler) forgets(ctx context.Context, parts ...string) {
-	ctx.Value(actorKey{}).(*actor).hist = factOf(parts...)
+	a := ctx.Value(actorKey{}).(*actor)
+	a.hist = factOf(parts...)
+	clear(a.gens)
+	clear(a.lists)
 }
+
+// goesByCounts says that an actor decides by what it reads of a counter.
+func (s *scheduler) goesByCounts(ctx context.Context) { ctx.Value(actorKey{}).(*actor).counts = true }
 
 // ready waits until every actor is parked, asleep or done and returns the
 // parked operations in a fixed order.
@@ -304,14 +319,19 @@ func (s *scheduler) breaks(format string, args ...any) {
 	}
 }
 
-// judge looks at the store between two steps (I1, I2, I3, I5).
+// judge looks at the store between two steps (I1, I2, I3, I5). While an audit is
+// open I1 holds for what is older than it and for what is newer.
 func (s *scheduler) judge() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holders, counters := s.mem.AllHolders(), s.mem.AllCounters()
 	count := make(map[lease.CounterID]int, len(counters))
+	var audited []lease.Counter
 	for _, c := range counters {
 		count[c.ID] = c.Count
+		if c.Audit != nil {
+			audited = append(audited, c)
+		}
 		if c.Count < 0 {
 			s.breaks("I5: counter %s is %d", c.ID, c.Count)
 		}
@@ -329,6 +349,17 @@ func (s *scheduler) judge() error {
 		}
 		if h.State == lease.Held && len(h.Levels) != s.levels {
 			s.breaks("I3: holder %s is HELD with %d of %d levels", h.Token, len(h.Levels), s.levels)
+		}
+	}
+	for _, c := range audited {
+		old := 0
+		for _, h := range holders {
+			if h.State != lease.Revoked && slices.ContainsFunc(h.Levels, func(b lease.Booking) bool { return b.ID == c.ID && b.Gen != c.Gen }) {
+				old++
+			}
+		}
+		if c.Audit.Old < old || c.Count-c.Audit.Old < booked[c.ID]-old {
+			s.breaks("I1: counter %s is %d with %d from before its audit, and %d and %d holders book them", c.ID, c.Count, c.Audit.Old, booked[c.ID], old)
 		}
 	}
 	for id, n := range booked {
@@ -349,14 +380,15 @@ func (s *scheduler) won(a *actor, h lease.Holder) {
 	defer s.mu.Unlock()
 	for _, b := range h.Levels {
 		s.credits[credit{a.name, b.ID}]++
+		a.lists[b.ID] = b.Gen
 	}
 }
 
-func (s *scheduler) spends(a *actor, id lease.CounterID) {
+func (s *scheduler) spends(a *actor, id lease.CounterID, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := credit{a.name, id}
-	if s.credits[c]--; s.credits[c] < 0 {
+	if s.credits[c] -= n; s.credits[c] < 0 {
 		s.breaks("I4: %s decrements %s without having won a holder that lists it", a.name, id)
 	}
 }
@@ -474,11 +506,27 @@ func (x *steppedStore) EnsureCounter(ctx context.Context, id lease.CounterID, ge
 	})
 }
 
-func (x *steppedStore) Decrement(ctx context.Context, id lease.CounterID, gen lease.Gen) (ok bool, err error) {
-	x.s.spends(ctx.Value(actorKey{}).(*actor), id)
-	err = x.s.step(ctx, "decrement "+string(id), func(*actor) (string, error) {
+func (x *steppedStore) Decrement(ctx context.Context, id lease.CounterID, gen, listed lease.Gen) (ok bool, err error) {
+	return x.decrement(ctx, "decrement ", id, func() (bool, error) { return x.Store.Decrement(context.Background(), id, gen, listed) })
+}
+
+func (x *steppedStore) DecrementPrev(ctx context.Context, id lease.CounterID, listed lease.Gen) (ok bool, err error) {
+	return x.decrement(ctx, "decrement prev ", id, func() (bool, error) { return x.Store.DecrementPrev(context.Background(), id, listed) })
+}
+
+// decrement lets an actor spend what it has won. Where nothing was found it has
+// spent nothing, and may look elsewhere.
+func (x *steppedStore) decrement(ctx context.Context, label string, id lease.CounterID, do func() (bool, error)) (ok bool, err error) {
+	x.s.spends(ctx.Value(actorKey{}).(*actor), id, 1)
+	err = x.s.step(ctx, label+string(id), func(a *actor) (string, error) {
 		_, existed := counterOf(x.s.mem, id)
-		ok, err = x.Store.Decrement(context.Background(), id, gen)
+		ok, err = do()
+		if !ok && err == nil {
+			x.s.spends(a, id, -1)
+		}
+		if ok || strings.HasSuffix(label, "prev ") {
+			delete(a.lists, id)
+		}
 		if _, exists := counterOf(x.s.mem, id); exists && !existed {
 			x.s.mu.Lock()
 			x.s.breaks("I5: a decrement made the counter %s", id)
@@ -504,15 +552,26 @@ func (x *steppedStore) Counters(ctx context.Context, ids []lease.CounterID) (cs 
 		for _, id := range ids {
 			delete(a.gens, id)
 		}
+		result := ""
 		for _, c := range cs {
 			a.gens[c.ID] = c.Gen // a release and a reap look at nothing else
+			if a.counts {
+				result += fmt.Sprint(c.ID, c.Count, auditOf(c))
+			}
 		}
-		return "", rerr
+		return result, rerr
 	})
 	if err != nil {
 		return nil, err
 	}
 	return cs, nil
+}
+
+func auditOf(c lease.Counter) string {
+	if c.Audit == nil {
+		return ""
+	}
+	return fmt.Sprint("audit ", c.Audit.Old)
 }
 
 func (x *steppedStore) Booked(ctx context.Context, ids []lease.CounterID) (n map[lease.CounterID]int, err error) {
@@ -537,7 +596,7 @@ func (x *steppedStore) ListCounters(ctx context.Context, resource string, after 
 		result := ""
 		for _, c := range cs {
 			a.gens[c.ID] = c.Gen
-			result += fmt.Sprint(c.ID, c.Count, c.Age)
+			result += fmt.Sprint(c.ID, c.Count, c.Age, auditOf(c.Counter), c.AuditAge)
 		}
 		return result, rerr
 	})
@@ -558,6 +617,34 @@ func (x *steppedStore) CorrectCounter(ctx context.Context, was lease.Counter, co
 func (x *steppedStore) RemoveCounter(ctx context.Context, was lease.Counter, margin time.Duration) (ok bool, err error) {
 	err = x.s.step(ctx, "remove "+string(was.ID), func(*actor) (string, error) {
 		ok, err = x.Store.RemoveCounter(context.Background(), was, margin)
+		return fmt.Sprint(ok, err), err
+	})
+	return ok && err == nil, err
+}
+
+func (x *steppedStore) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen, margin time.Duration) (ok bool, err error) {
+	err = x.s.step(ctx, "open audit "+string(was.ID), func(*actor) (string, error) {
+		ok, err = x.Store.OpenAudit(context.Background(), was, gen, margin)
+		return fmt.Sprint(ok, err), err
+	})
+	return ok && err == nil, err
+}
+
+func (x *steppedStore) BookedBefore(ctx context.Context, id lease.CounterID, gen lease.Gen) (n int, err error) {
+	err = x.s.step(ctx, "booked before "+string(id), func(*actor) (string, error) {
+		var rerr error
+		n, rerr = x.Store.BookedBefore(context.Background(), id, gen)
+		return fmt.Sprint(n, rerr), rerr
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func (x *steppedStore) CloseAudit(ctx context.Context, was lease.Counter, booked int, gen lease.Gen, margin time.Duration) (ok bool, err error) {
+	err = x.s.step(ctx, "close audit "+string(was.ID), func(*actor) (string, error) {
+		ok, err = x.Store.CloseAudit(context.Background(), was, booked, gen, margin)
 		return fmt.Sprint(ok, err), err
 	})
 	return ok && err == nil, err

@@ -34,13 +34,13 @@ func (c *counted) Booked(ctx context.Context, ids []lease.CounterID) (map[lease.
 // whole one and bounds what it reads of 12,000 counters.
 func TestATenantsOccupancyReadsLittleOfTheOthers(t *testing.T) {
 	mem := storetest.NewMemory(time.Now)
-	var all []lease.Counter
+	var all []storetest.CounterDoc
 	add := func(resource string, level definition.Level, s lease.Scope) {
 		id, err := lease.NewCounterID(resource, level, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, lease.Counter{ID: id, Count: 1, Cap: 2, Gen: "g", UpdatedAt: time.Now()})
+		all = append(all, storetest.CounterDoc{Counter: lease.Counter{ID: id, Count: 1, Cap: 2, Gen: "g", UpdatedAt: time.Now()}})
 	}
 	tenants := []string{"ac", "acme", "acme-x", "acme.x", "acme_", "acme2", "a b", "huge", "zeta"}
 	for _, resource := range []string{"browser", "browser-2", "browser.x", "tex"} {
