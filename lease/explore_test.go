@@ -233,7 +233,7 @@ var explored = []scene{
 	},
 	{
 		name: "the beginning of an audit beside those who take and give", global: 4, start: inUse, jumps: 1,
-		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), acquirer("a0"), reaper("r0"), auditorTwice("x0"), auditor("x1")},
+		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), keeper("a0"), auditorTwice("x0"), auditor("x1")},
 	},
 	{
 		name: "the end of an audit beside those who take and give", global: 4, start: audited,

@@ -23,5 +23,6 @@ type faults struct {
 	UnreachableStays     bool // the mark of a pod that cannot be reached waits for that pod
 	SafeUntilNoBeat      bool // SafeUntil does not know that a pod out of touch is reaped
 	SafeUntilNoSafety    bool // SafeUntil takes all clocks to run equally fast
+	AuditsAtFirstSight   bool // an audit begins with the first drift that a pass sees
 	NoopSeesOwnPod       bool // an acquire makes sure of the registration before it looks at the caps
 }

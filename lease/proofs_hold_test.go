@@ -54,6 +54,11 @@ const (
 	checkTakesOver         = "a check of a lease that is not podBound makes the checking pod its pod"
 	marksArePurged         = "a handled mark stays an hour"
 	reconcileMends         = "reconcile mends old drift, removes what nobody books and leaves fresh drift alone"
+	busyIsMended           = "a counter in constant use that crashes have left too high is put right"
+	passingDriftIsLeft     = "drift that is gone with the next pass begins no audit"
+	askedAuditsAtOnce      = "a reconcile pass that is asked for begins an audit at once and says so"
+	auditEndsExactly       = "a release in the middle of an audit's end keeps no drift alive"
+	takenDuringAudit       = "a lease that was taken during an audit gives its slot back after it"
 	deadRegistrationsGo    = "registrations of dead pods that nobody names are removed"
 	forceNeedsNoPod        = "a forced revocation needs no pod, and a later pod runs the handler"
 	viewCounts             = "a view shows a counter with what books it"
@@ -745,6 +750,120 @@ var holdProofs = []proof{
 		swept, err := b.Sweep(context.Background())
 		w.check(err == nil && swept.Pod == 0, "%+v %v", swept, err)
 		w.lives(b.Attach(l.Ref()))
+	}},
+	{busyIsMended, func(w *world) {
+		m, d := w.pod("a"), browser(only(definition.Global, 4))
+		id := must(lease.NewCounterID("browser", definition.Global, lease.Scope{}))
+		long := w.acquire(m, wants(d, "u1"))
+		for range 2 { // crashes between increment and entry
+			_, _, _, _ = w.mem.Increment(context.Background(), id, 9)
+		}
+		for range 40 { // never quiet for longer than ten seconds
+			l := w.acquire(m, wants(d, "u2"))
+			w.lives(long)
+			time.Sleep(5 * time.Second)
+			w.release(l)
+			time.Sleep(5*time.Second + 7*time.Millisecond)
+		}
+		w.check(w.counts()[id] == 1, "one holds it, and the counter is %d", w.counts()[id])
+		w.check(w.saw("reconcile corrected"), "not counted")
+		w.release(long)
+		w.check(w.counts()[id] == 0, "nobody holds it, and the counter is %d", w.counts()[id])
+	}},
+	{passingDriftIsLeft, func(w *world) {
+		m, d := w.pod("a", quiet), browser(only(definition.Global, 4))
+		id := must(lease.NewCounterID("browser", definition.Global, lease.Scope{}))
+		pass := func() lease.Reconciled { return must(m.ReconcilePeriodically(context.Background())) }
+		w.acquire(m, wants(d, "u1"))
+		for range 5 {
+			gen, _, _, _ := w.mem.Increment(context.Background(), id, 9) // it is on its way
+			done := pass()
+			w.check(len(done.Drift) == 1 && !done.Drift[0].Audited, "%+v", done)
+			_, _ = w.mem.Decrement(context.Background(), id, gen, gen)
+			pass()
+		}
+		w.check(w.calls.of("openAudit") == 0, "an audit has begun")
+		_, _, _, _ = w.mem.Increment(context.Background(), id, 9)
+		pass()
+		done := pass()
+		w.check(len(done.Drift) == 1 && done.Drift[0].Audited, "no audit has begun: %+v", done)
+	}},
+	{askedAuditsAtOnce, func(w *world) {
+		m, d := w.pod("a", quiet), browser(only(definition.Global, 6))
+		id := must(lease.NewCounterID("browser", definition.Global, lease.Scope{}))
+		for _, asked := range []func() lease.Reconciled{
+			func() lease.Reconciled { return must(m.Reconcile(context.Background())) },
+			func() lease.Reconciled {
+				return must(lease.View{Store: w.mem}.Reconcile(context.Background(), time.Minute))
+			},
+		} {
+			old, forced := w.acquire(m, wants(d, "u1")), w.acquire(m, wants(d, "u2"))
+			w.used(old, 2*time.Minute)
+			w.used(forced, 2*time.Minute)
+			_, _, _, _ = w.mem.Increment(context.Background(), id, 9)
+			done := asked()
+			w.check(done.Corrected == 0 && len(done.Drift) == 1 && done.Drift[0].Audited && done.Drift[0].Count == 3 && done.Drift[0].Booked == 2, "%+v", done)
+			time.Sleep(30 * time.Second)
+			_, err := lease.View{Store: w.mem}.ForceRevoke(context.Background(), forced.Ref().Token, lease.Cause{By: "op"})
+			w.check(err == nil, "%v", err)
+			done = asked()
+			w.check(done.Corrected == 0 && len(done.Drift) == 1 && done.Drift[0].Audited && done.Drift[0].Count == 2, "within the margin: %+v", done)
+			time.Sleep(31 * time.Second)
+			l := w.acquire(m, wants(d, "u3"))
+			done = asked()
+			w.check(done.Corrected == 1 && len(done.Drift) == 0, "after the margin: %+v", done)
+			w.check(w.counts()[id] == 2, "two hold it, and the counter is %d", w.counts()[id])
+			w.release(l)
+			w.lives(old)
+			w.release(old)
+			w.check(w.counts()[id] == 0, "nobody holds it, and the counter is %d", w.counts()[id])
+		}
+	}},
+	{auditEndsExactly, func(w *world) {
+		m, d := w.pod("a", quiet), browser(only(definition.Global, 6))
+		id := must(lease.NewCounterID("browser", definition.Global, lease.Scope{}))
+		old := w.acquire(m, wants(d, "u1"))
+		_, _, _, _ = w.mem.Increment(context.Background(), id, 9)
+		_ = must(m.Reconcile(context.Background()))
+		w.used(old, 2*time.Minute)
+		l := w.acquire(m, wants(d, "u2"))
+		counted, given := false, false
+		w.calls.set(func() {
+			w.calls.trip = func(op string) (before, after error) {
+				if counted && !given { // the step after the bookings were counted
+					given = true
+					w.release(old)
+				}
+				counted = counted || op == "bookedBefore"
+				return nil, nil
+			}
+		})
+		done := must(m.Reconcile(context.Background()))
+		w.check(given, "the audit has not come to its end")
+		w.check(done.Corrected == 1 && len(done.Drift) == 0, "%+v", done)
+		w.check(w.counts()[id] == 1, "one holds it, and the counter is %d", w.counts()[id])
+		w.release(l)
+	}},
+	{takenDuringAudit, func(w *world) {
+		m, d := w.pod("a", quiet), browser(only(definition.Global, 6))
+		id := must(lease.NewCounterID("browser", definition.Global, lease.Scope{}))
+		leak := func() { _, _, _, _ = w.mem.Increment(context.Background(), id, 9) }
+		asked := func() lease.Reconciled { return must(m.Reconcile(context.Background())) }
+		first := w.acquire(m, wants(d, "u1"))
+		leak()
+		asked()
+		w.release(first) // young, and older than the audit
+		w.check(w.counts()[id] == 1, "the leak is left, and the counter is %d", w.counts()[id])
+		time.Sleep(50 * time.Second)
+		l := w.acquire(m, wants(d, "u2"))
+		time.Sleep(11 * time.Second)
+		done := asked()
+		w.check(done.Corrected == 1 && w.counts()[id] == 1, "%+v, and the counter is %d", done, w.counts()[id])
+		leak()
+		done = asked() // its audit would begin too soon
+		w.check(len(done.Drift) == 1 && !done.Drift[0].Audited, "%+v", done)
+		w.release(l)
+		w.check(w.counts()[id] == 1, "the second leak is left, and the counter is %d", w.counts()[id])
 	}},
 	{deadRegistrationsGo, func(w *world) {
 		a, _ := w.pod("a", quiet), w.pod("b")
