@@ -14,14 +14,17 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
 // A mutant is the engine without one of its safeguards, or with one of the
 // slips that come easily. Those that lie in the condition of a store verb wrap
-// the Store; the others are faults of the Manager.
+// the Store, or are slips of the reference store where its documents show them;
+// the others are faults of the Manager.
 type mutant struct {
 	name   string
 	faults lease.Faults
+	slips  storetest.Slips
 	wrap   func(lease.Store) lease.Store
 	// killedBy names the check that must notice: a sentence of TestProofs, a
 	// scene of the exploration (with its budget), or the crashes.
@@ -324,78 +327,6 @@ func joinsPlainly(x *twisted) {
 	x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error) {
 		return s.Decrement(ctx, raw(id), g, listed)
 	}
-}
-
-// keepsPrev is a store that, where change says so, leaves the gen from before an
-// audit standing as prev when the audit is over.
-func keepsPrev(change func(x *twisted, over func(was lease.Counter, next lease.Gen))) func(lease.Store) lease.Store {
-	var mu sync.Mutex
-	before := map[lease.Gen]lease.Gen{"second": "first"} // as the scenes begin
-	kept := map[lease.Gen]lease.Gen{}
-	return twist(func(x *twisted) {
-		change(x, func(was lease.Counter, next lease.Gen) {
-			mu.Lock()
-			defer mu.Unlock()
-			kept[next] = before[was.Gen]
-		})
-		x.open = func(s lease.Store, ctx context.Context, was lease.Counter, g lease.Gen, margin time.Duration) (bool, error) {
-			ok, err := s.OpenAudit(ctx, was, g, margin)
-			mu.Lock()
-			defer mu.Unlock()
-			before[g] = was.Gen
-			return ok, err
-		}
-		x.decPrev = func(s lease.Store, ctx context.Context, id lease.CounterID, listed lease.Gen) (bool, error) {
-			ok, err := s.DecrementPrev(ctx, id, listed)
-			if cs, rerr := s.Counters(ctx, []lease.CounterID{id}); err == nil && !ok && rerr == nil && len(cs) == 1 {
-				mu.Lock()
-				again := kept[cs[0].Gen] == listed
-				mu.Unlock()
-				if again {
-					return s.Decrement(ctx, id, cs[0].Gen, cs[0].Gen)
-				}
-			}
-			return ok, err
-		}
-	})
-}
-
-// opensBlindly is a store that begins an audit whatever the count is by now, and
-// takes the count that was read for the old one.
-func opensBlindly(s lease.Store) lease.Store {
-	var mu sync.Mutex
-	skew := map[lease.Gen]int{} // by how much the old ones are wrong
-	of := func(g lease.Gen) int {
-		mu.Lock()
-		defer mu.Unlock()
-		return skew[g]
-	}
-	return twist(func(x *twisted) {
-		x.open = func(s lease.Store, ctx context.Context, was lease.Counter, g lease.Gen, margin time.Duration) (bool, error) {
-			cs, err := s.Counters(ctx, []lease.CounterID{was.ID})
-			if err != nil || len(cs) == 0 || cs[0].Gen != was.Gen {
-				return false, err
-			}
-			ok, err := s.OpenAudit(ctx, cs[0], g, margin)
-			mu.Lock()
-			defer mu.Unlock()
-			skew[g] = was.Count - cs[0].Count
-			return ok, err
-		}
-		x.counters = func(s lease.Store, ctx context.Context, ids []lease.CounterID) ([]lease.Counter, error) {
-			cs, err := s.Counters(ctx, ids)
-			for _, c := range cs {
-				if c.Audit != nil {
-					c.Audit.Old += of(c.Gen)
-				}
-			}
-			return cs, err
-		}
-		x.end = func(s lease.Store, ctx context.Context, was lease.Counter, booked int, g lease.Gen, margin time.Duration) (bool, error) {
-			was.Audit = &lease.Audit{Old: was.Audit.Old - of(was.Gen)}
-			return s.CloseAudit(ctx, was, booked-of(was.Gen), g, margin)
-		}
-	})(s)
 }
 
 // countsFirst is a store whose bookings are counted before the counter is read.
@@ -728,7 +659,7 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "an audit begins with the first drift that is seen", killedBy: passingDriftIsLeft, faults: lease.Faults{AuditsAtFirstSight: true}},
-	{name: "an audit begins whatever the count is by now", killedBy: scene5, budget: 2, wrap: opensBlindly},
+	{name: "an audit begins whatever the count is by now", killedBy: scene5, budget: 2, slips: storetest.Slips{OpensBlindly: true}},
 	{name: "the next audit begins at once", killedBy: takenDuringAudit, wrap: twist(func(x *twisted) {
 		x.open = func(s lease.Store, ctx context.Context, was lease.Counter, g lease.Gen, _ time.Duration) (bool, error) {
 			return s.OpenAudit(ctx, was, g, -always)
@@ -747,24 +678,7 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "an audit's end counts the bookings before it reads the counter", killedBy: auditEndsExactly, wrap: countsFirst},
-	{name: "an audit's end counts HELD only", killedBy: scene6, budget: 2, wrap: twist(func(x *twisted) {
-		x.before = func(s lease.Store, ctx context.Context, id lease.CounterID, g lease.Gen) (int, error) {
-			n, err := s.BookedBefore(ctx, id, g)
-			if err != nil {
-				return 0, err
-			}
-			hs, err := s.Holders(ctx, lease.Filter{States: []lease.State{lease.Pending}})
-			for _, h := range hs {
-				for _, b := range h.Levels {
-					if b.ID == id && b.Gen != g {
-						n--
-					}
-				}
-			}
-			return n, err
-		}
-	})},
-	{name: "an audit's end takes the new bookings for old ones", killedBy: auditEndsExactly, wrap: twist(func(x *twisted) {
+	{name: "an audit's end takes the new bookings for old ones", killedBy: askedAuditsAtOnce, wrap: twist(func(x *twisted) {
 		x.before = func(s lease.Store, ctx context.Context, id lease.CounterID, _ lease.Gen) (int, error) {
 			n, err := s.Booked(ctx, []lease.CounterID{id})
 			return n[id], err
@@ -784,18 +698,8 @@ var mutants = []mutant{
 			return s.CloseAudit(ctx, cs[0], booked-was.Audit.Old+cs[0].Audit.Old, g, margin)
 		}
 	})},
-	{name: "an audit's end leaves the gen from before it", killedBy: scene6, budget: 1, wrap: keepsPrev(func(x *twisted, over func(lease.Counter, lease.Gen)) {
-		x.end = func(s lease.Store, ctx context.Context, was lease.Counter, booked int, g lease.Gen, margin time.Duration) (bool, error) {
-			over(was, g)
-			return s.CloseAudit(ctx, was, booked, g, margin)
-		}
-	})},
-	{name: "a correction leaves the gen from before an audit", killedBy: scene7, budget: 1, wrap: keepsPrev(func(x *twisted, over func(lease.Counter, lease.Gen)) {
-		x.correct = func(s lease.Store, ctx context.Context, was lease.Counter, n int, g lease.Gen, margin time.Duration) (bool, error) {
-			over(was, g)
-			return s.CorrectCounter(ctx, was, n, g, margin)
-		}
-	})},
+	{name: "an audit's end leaves the gen from before it", killedBy: scene6, budget: 1, slips: storetest.Slips{EndKeepsPrev: true}},
+	{name: "a correction leaves the gen from before an audit", killedBy: scene7, budget: 1, slips: storetest.Slips{CorrectionKeepsPrev: true}},
 	{name: "a gen that was read is looked for as the one before, too", killedBy: scene6, budget: 1, wrap: twist(func(x *twisted) {
 		x.decrement = func(s lease.Store, ctx context.Context, id lease.CounterID, g, listed lease.Gen) (bool, error) {
 			ok, err := s.Decrement(ctx, id, g, listed)
@@ -822,7 +726,7 @@ func (x mutant) attack(t *testing.T) []string {
 	}
 	var noticed []string
 	synctest.Test(t, func(*testing.T) {
-		p := plan{faults: x.faults, mutant: x.wrap}
+		p := plan{faults: x.faults, mutant: x.wrap, slips: x.slips}
 		if x.killedBy == byCrash {
 			if _, err := p.crash(explored, 20); err != nil {
 				noticed = []string{err.Error()}

@@ -18,6 +18,9 @@ import (
 // memory and with a clock that tests can move. It passes the contract suite,
 // and the engine's proofs run on it. It is for tests: nothing survives it.
 type Memory struct {
+	// Slips make it a store that gets something wrong; set before its first use.
+	Slips Slips
+
 	now func() time.Time
 
 	mu       sync.Mutex
@@ -28,6 +31,14 @@ type Memory struct {
 	records  map[[2]string]record
 	single   bool
 	closed   bool
+}
+
+// Slips are what a store can get wrong, and tests of the engine should notice,
+// in the documents themselves: no Store around another one can show them.
+type Slips struct {
+	OpensBlindly        bool // an audit begins on any count and takes the one that was read for old
+	EndKeepsPrev        bool // an audit's end leaves prev as it is
+	CorrectionKeepsPrev bool // a correction leaves prev as it is
 }
 
 type record struct {
@@ -584,7 +595,11 @@ func (s *Memory) CorrectCounter(ctx context.Context, was lease.Counter, count in
 	}
 	c := s.counters[was.ID].Counter
 	c.Count, c.Gen, c.UpdatedAt, c.Audit = count, gen, s.now(), nil
-	s.counters[was.ID] = CounterDoc{Counter: c}
+	next := CounterDoc{Counter: c}
+	if s.Slips.CorrectionKeepsPrev {
+		next.Prev = s.counters[was.ID].Prev
+	}
+	s.counters[was.ID] = next
 	return true, nil
 }
 
@@ -610,11 +625,11 @@ func (s *Memory) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen
 	}
 	defer unlock()
 	c, ok := s.counters[was.ID]
-	if !ok || c.Count != was.Count || c.Gen != was.Gen || c.Audit != nil ||
+	if !ok || c.Count != was.Count && !s.Slips.OpensBlindly || c.Gen != was.Gen || c.Audit != nil ||
 		!c.ClosedAt.IsZero() && s.now().Sub(c.ClosedAt) <= margin {
 		return false, nil
 	}
-	c.Gen, c.Prev, c.Audit = gen, c.Gen, &lease.Audit{Old: c.Count, OpenedAt: s.now()}
+	c.Gen, c.Prev, c.Audit = gen, c.Gen, &lease.Audit{Old: was.Count, OpenedAt: s.now()}
 	s.counters[was.ID] = c
 	return true, nil
 }
@@ -648,7 +663,10 @@ func (s *Memory) CloseAudit(ctx context.Context, was lease.Counter, booked int, 
 		return false, nil
 	}
 	c.Count -= c.Audit.Old - booked
-	c.Gen, c.Prev, c.Audit = gen, c.Gen, nil
+	if !s.Slips.EndKeepsPrev {
+		c.Prev = c.Gen
+	}
+	c.Gen, c.Audit = gen, nil
 	c.UpdatedAt, c.ClosedAt = s.now(), s.now()
 	s.counters[was.ID] = c
 	return true, nil
