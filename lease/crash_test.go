@@ -13,6 +13,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
 // fault says how the k-th operation of a run goes wrong.
@@ -120,10 +121,14 @@ func TestEveryOperationCanFail(t *testing.T) {
 		seeds = n
 	}
 	synctest.Test(t, func(t *testing.T) {
-		runs, err := plan{}.crash(explored, seeds)
-		t.Logf("%d runs: %d scenes, %d schedules each, every operation in %d ways", runs, len(explored), seeds, len(ways))
+		var of audits
+		runs, err := plan{audits: &of}.crash(explored, seeds)
+		t.Logf("%d runs: %d scenes, %d schedules each, every operation in %d ways; %d audits begun, %d ended", runs, len(explored), seeds, len(ways), of.begun.Load(), of.ended.Load())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if of.begun.Load() == 0 || of.ended.Load() == 0 {
+			t.Error("no audit was looked at")
 		}
 	})
 }
@@ -151,6 +156,15 @@ func everything(rng *rand.Rand) *scene {
 	add(rng.IntN(3), keeper)
 	add(1+rng.IntN(3), sweeper)
 	add(1+rng.IntN(2), accountant)
+	if rng.IntN(3) == 0 {
+		// One level, and an audit somewhere between its beginning and its end.
+		starts := []func(time.Time) ([]lease.Holder, []storetest.CounterDoc){inUse, audited, auditedQuiet}
+		sc.project, sc.global, sc.old, sc.start = 0, 3+definition.Cap(rng.IntN(3)), 1, starts[rng.IntN(len(starts))]
+		sc.jumps = 1 + rng.IntN(3)
+		add(1+rng.IntN(2), auditorTwice)
+		add(rng.IntN(2), func(n string) role { return leaver(n, "young0") })
+		add(rng.IntN(2), func(n string) role { return revoker(n, "old1") })
+	}
 	if sc.old > 0 {
 		add(rng.IntN(2), func(n string) role { return leaver(n, "old0") })
 		add(rng.IntN(2), func(n string) role { return user(n, "old0") })
@@ -209,12 +223,13 @@ func TestExploreRandomSchedules(t *testing.T) {
 	first, count := seedsFrom(t, n)
 	synctest.Test(t, func(t *testing.T) {
 		steps, actors := 0, 0
+		var of audits
 		for seed := first; seed < first+count; seed++ {
 			rng := func() *rand.Rand { return rand.New(rand.NewPCG(seed, 77)) }
 			r := rng()
 			sc := everything(r)
 			chance := []float64{0, 0, 0.01, 0.05}[seed%4]
-			k, _, err := plan{all: true}.drive(sc, r, nil, chance, false)
+			k, _, err := plan{all: true, audits: &of}.drive(sc, r, nil, chance, false)
 			steps += k
 			actors += len(sc.actors)
 			if err != nil {
@@ -223,6 +238,6 @@ func TestExploreRandomSchedules(t *testing.T) {
 				t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(said, "\n"))
 			}
 		}
-		t.Logf("seeds %d to %d: %d actors, %d operations", first, first+count-1, actors, steps)
+		t.Logf("seeds %d to %d: %d actors, %d operations; %d audits begun, %d ended", first, first+count-1, actors, steps, of.begun.Load(), of.ended.Load())
 	})
 }

@@ -251,12 +251,14 @@ type plan struct {
 	mutant func(lease.Store) lease.Store
 	slips  storetest.Slips
 	all    bool
+	audits *audits // what is counted of them; may be nil
 }
 
 func (p plan) begin(sc *scene) *episode {
 	mem := storetest.NewMemory(nil)
 	mem.Slips = p.slips
 	s := newScheduler(mem)
+	s.audits = p.audits
 	s.caps[projectCounter], s.caps[globalCounter] = int(sc.project), int(sc.global)
 	def := exploreDefinition(sc.project, sc.global)
 	s.levels = len(def.Caps)
@@ -458,6 +460,7 @@ func (e *episode) key(current string, h *maphash.Hash) uint64 {
 	at := func(t time.Time) { num(int64(t.Sub(e.begun))) }
 	for _, x := range e.s.mem.AllHolders() {
 		b = append(append(b, x.Token...), x.State...)
+		at(x.CreatedAt) // it decides whether a release reads the gens
 		at(x.LastSeenAt)
 		num(int64(x.TTL))
 		b = append(b, x.Pod...)

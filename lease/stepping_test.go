@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -34,11 +35,15 @@ type scheduler struct {
 	taken   map[lease.Token]bool
 	left    map[lease.Token]bool
 	steps   int
+	audits  *audits
 	trace   []string
 	tracing bool
 	caps    map[lease.CounterID]int
 	levels  int
 }
+
+// audits are those that runs have begun and ended.
+type audits struct{ begun, ended atomic.Int64 }
 
 type actor struct {
 	mu    sync.Mutex
@@ -624,7 +629,9 @@ func (x *steppedStore) RemoveCounter(ctx context.Context, was lease.Counter, mar
 
 func (x *steppedStore) OpenAudit(ctx context.Context, was lease.Counter, gen lease.Gen, margin time.Duration) (ok bool, err error) {
 	err = x.s.step(ctx, "open audit "+string(was.ID), func(*actor) (string, error) {
-		ok, err = x.Store.OpenAudit(context.Background(), was, gen, margin)
+		if ok, err = x.Store.OpenAudit(context.Background(), was, gen, margin); ok && x.s.audits != nil {
+			x.s.audits.begun.Add(1)
+		}
 		return fmt.Sprint(ok, err), err
 	})
 	return ok && err == nil, err
@@ -644,7 +651,9 @@ func (x *steppedStore) BookedBefore(ctx context.Context, id lease.CounterID, gen
 
 func (x *steppedStore) CloseAudit(ctx context.Context, was lease.Counter, booked int, gen lease.Gen, margin time.Duration) (ok bool, err error) {
 	err = x.s.step(ctx, "close audit "+string(was.ID), func(*actor) (string, error) {
-		ok, err = x.Store.CloseAudit(context.Background(), was, booked, gen, margin)
+		if ok, err = x.Store.CloseAudit(context.Background(), was, booked, gen, margin); ok && x.s.audits != nil {
+			x.s.audits.ended.Add(1)
+		}
 		return fmt.Sprint(ok, err), err
 	})
 	return ok && err == nil, err

@@ -164,8 +164,9 @@ func (t *leaseTool) reconcileCommand() *cobra.Command {
 		Short: "Put drifted counters right",
 		Long: `Set every counter that has drifted to the number of holders that book it, and remove
 counters that nobody books. Counters younger than the safety margin are left, since
-their holder may be on the way; they are listed. It needs no handler: with a MongoDB
-store it runs there directly, without a pod.
+their holder may be on the way; they are listed, and an audit of each begins: the next
+pass of a pod, or of this command, that comes a margin later corrects it however busy
+it is. It needs no handler: with a MongoDB store it runs there directly, without a pod.
 
 ` + recordHelp,
 		Example: `  mcp-lease-gateway lease reconcile`,
@@ -190,9 +191,9 @@ store it runs there directly, without a pod.
 				if err := t.told(c, err, done, false, fmt.Sprintf("corrected %d, removed %d, left %d", done.Corrected, done.Removed, len(done.Left))); err != nil || len(done.Left) == 0 || t.flags.output == "json" {
 					return err
 				}
-				left := newTable(c.OutOrStdout(), "LEFT, TOO FRESH", "COUNT", "BOOKED", "UPDATED")
+				left := newTable(c.OutOrStdout(), "LEFT, TOO FRESH", "COUNT", "BOOKED", "UPDATED", "AUDIT")
 				for _, d := range done.Left {
-					left.row(d.ID, fmt.Sprint(d.Count), fmt.Sprint(d.Booked), desk.Span(d.AgeSeconds)+" ago")
+					left.row(d.ID, fmt.Sprint(d.Count), fmt.Sprint(d.Booked), desk.Span(d.AgeSeconds)+" ago", map[bool]string{true: "open", false: "-"}[d.Audited])
 				}
 				return left.end()
 			})

@@ -303,7 +303,7 @@ func TestCountersShowDrift(t *testing.T) {
 		}
 		// The counter is too fresh to be corrected, and that is said.
 		code, out, errs = b.run("reconcile")
-		if code != 0 || !strings.Contains(out, "corrected 0, removed 0, left 1") || !strings.Contains(out, "browser|tenant|acme") {
+		if code != 0 || !strings.Contains(out, "corrected 0, removed 0, left 1") || !strings.Contains(out, "browser|tenant|acme") || !strings.Contains(out, "open") {
 			t.Errorf("%d %q %q", code, out, errs)
 		}
 		if b.conf.Store.Kind == "mongodb" { // without a pod; the pod writes it into its audit log

@@ -17,6 +17,10 @@ func TestContract(t *testing.T) {
 	})
 }
 
+func TestACounterInConstantUseIsMended(t *testing.T) {
+	storetest.RunBusy(t, openTest(t, filepath.Join(t.TempDir(), "leases.db")), 2*time.Second)
+}
+
 func BenchmarkStore(b *testing.B) {
 	storetest.Benchmark(b, openTest(b, filepath.Join(b.TempDir(), "leases.db")))
 }

@@ -3,7 +3,9 @@
 package mongostore
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
@@ -22,6 +24,12 @@ func openTest(t testing.TB) *Store {
 
 func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) lease.Store { return openTest(t) })
+}
+
+func TestACounterInConstantUseIsMended(t *testing.T) {
+	s := openTest(t)
+	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
+	storetest.RunBusy(t, s, 3*time.Second)
 }
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, openTest(b)) }

@@ -141,12 +141,13 @@ type Drift struct {
 	Count      int    `json:"count"`
 	Booked     int    `json:"booked"`
 	AgeSeconds int64  `json:"ageSeconds"`
+	Audited    bool   `json:"audited"` // an audit is open: it is corrected a margin after its beginning
 }
 
 func reconciledView(r lease.Reconciled) Reconciled {
 	v := Reconciled{Corrected: r.Corrected, Removed: r.Removed, Left: []Drift{}}
 	for _, d := range r.Drift {
-		v.Left = append(v.Left, Drift{ID: string(d.ID), Count: d.Count, Booked: d.Booked, AgeSeconds: seconds(d.Age)})
+		v.Left = append(v.Left, Drift{ID: string(d.ID), Count: d.Count, Booked: d.Booked, AgeSeconds: seconds(d.Age), Audited: d.Audited})
 	}
 	return v
 }
