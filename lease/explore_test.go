@@ -203,6 +203,18 @@ func audited(now time.Time) ([]lease.Holder, []storetest.CounterDoc) {
 		}}
 }
 
+// underAudit is a counter in use whose audit has just begun. Nothing is wrong with
+// it, so that whatever goes wrong is seen at once.
+func underAudit(now time.Time) ([]lease.Holder, []storetest.CounterDoc) {
+	made := now.Add(-2 * exploreMargin)
+	return []lease.Holder{
+			standing("old0", made, now, onGlobal("zeroth")), standing("young0", now.Add(-10*time.Second), now, onGlobal("first")),
+		}, []storetest.CounterDoc{{
+			Counter: lease.Counter{ID: globalCounter, Count: 2, Gen: "second", UpdatedAt: now, Audit: &lease.Audit{Old: 2, OpenedAt: now}},
+			Prev:    "first",
+		}}
+}
+
 // auditedQuiet is audited, and nothing has changed for a while.
 func auditedQuiet(now time.Time) ([]lease.Holder, []storetest.CounterDoc) {
 	hs, cs := audited(now)
@@ -234,6 +246,10 @@ var explored = []scene{
 	{
 		name: "the beginning of an audit beside those who take and give", global: 4, start: inUse, jumps: 1,
 		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), keeper("a0"), auditorTwice("x0"), auditor("x1")},
+	},
+	{
+		name: "an audit under way beside those who take and give", global: 3, start: underAudit, jumps: 1,
+		actors: []role{leaver("l0", "old0"), leaver("l1", "young0"), acquirer("a0"), keeper("a1"), auditor("x0")},
 	},
 	{
 		name: "the end of an audit beside those who take and give", global: 5, start: audited,

@@ -311,7 +311,7 @@ func printCounters(c *cobra.Command, all []desk.Counter) error {
 		return err
 	}
 	if drifted > 0 {
-		_, _ = fmt.Fprintf(c.ErrOrStderr(), "! %d drifted: `lease reconcile` puts right what is older than the safety margin\n", drifted)
+		_, _ = fmt.Fprintf(c.ErrOrStderr(), "! %d drifted: `lease reconcile` puts right what is older than the safety margin, and begins an audit of the rest\n", drifted)
 	}
 	return nil
 }
