@@ -20,7 +20,7 @@
 //
 // The funnel is in funnel.go, those who wait in waitline.go, a lease's life in
 // lease.go, what takes it away in reaper.go, what runs then in dispatcher.go,
-// what mends a crash in reconciler.go, who is alive in pods.go, what an outage
+// what mends a crash in reconciler.go and audit.go, who is alive in pods.go, what an outage
 // of the store means in outage.go. docs/protocol.md says which line wins which
 // race, and how that is shown.
 //

@@ -46,7 +46,7 @@ func (w *world) run(t *testing.T, seed uint64, events func(ctx context.Context, 
 	began := time.Now()
 	// The caps must be near before anything goes wrong, and enough must happen
 	// for a run to prove anything. How long that takes is the machine's affair;
-	// a bad network also costs slots until their counter has been quiet.
+	// a bad network also costs slots until their counter has been audited.
 	await := func(what string, ok func() bool) {
 		for begun := time.Now(); !ok(); pause(ctx, 100*time.Millisecond) {
 			if time.Since(begun) > 2*time.Minute {
