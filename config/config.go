@@ -126,6 +126,7 @@ type Lease struct {
 	// Time between two rounds of the reaper.
 	ReapInterval time.Duration `yaml:"reapInterval" default:"30s" min:"100ms" max:"1h"`
 	// Age below which a counter is not corrected, for its holder may be on the way.
+	// One that is never so old is audited for that long, and corrected then.
 	ReconcileSafety time.Duration `yaml:"reconcileSafety" default:"60s" min:"1s" max:"24h"`
 	// Life of a holder whose levels are still being booked.
 	PendingTTL time.Duration `yaml:"pendingTTL" default:"30s" min:"1s" max:"1h"`

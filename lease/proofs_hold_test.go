@@ -830,11 +830,15 @@ var holdProofs = []proof{
 		counted, given := false, false
 		w.calls.set(func() {
 			w.calls.trip = func(op string) (before, after error) {
-				if counted && !given { // the step after the bookings were counted
-					given = true
-					w.release(old)
+				switch op { // a heartbeat may come at the same time
+				case "bookedBefore":
+					counted = true
+				case "counters", "closeAudit": // the step after the bookings were counted
+					if counted && !given {
+						given = true
+						w.release(old)
+					}
 				}
-				counted = counted || op == "bookedBefore"
 				return nil, nil
 			}
 		})
