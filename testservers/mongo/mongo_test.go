@@ -5,6 +5,10 @@ package mongo
 import (
 	"context"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,4 +74,21 @@ func unreachable(t *testing.T, uri string) {
 	if _, err := c.CountDocuments(ctx, bson.D{}); err == nil {
 		t.Fatal("a server that was stopped answers")
 	}
+}
+
+// The script of the tests' own run stops what it has started, although it gives
+// the server's address to them as somebody else's.
+func TestTheRunsOwnServerIsStopped(t *testing.T) {
+	script, err := filepath.Abs("../../.ci/with-mongo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(script, "sh", "-c", "echo $MONGODB_URI")
+	cmd.Env = append(os.Environ(), "MONGODB_URI=")
+	out, err := cmd.Output()
+	uri := strings.TrimSpace(string(out))
+	if err != nil || !strings.HasPrefix(uri, "mongodb://127.0.0.1:") {
+		t.Fatalf("%v %q", err, uri)
+	}
+	unreachable(t, uri)
 }
