@@ -25,7 +25,7 @@ run: build
 # Everything: all schedules, each fuzz target for a moment, and every test with the
 # race detector and every part from outside.
 test: build parts schedules
-	$(MAKE) --no-print-directory fuzz FUZZTIME=4s
+	./.ci/told $(MAKE) --no-print-directory fuzz FUZZTIME=4s
 	./.ci/told ./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
 
 # No part from outside: what to run while working.
@@ -64,11 +64,7 @@ explore:
 
 # Every fuzz target for FUZZTIME.
 fuzz:
-	@set -e; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
-	  for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$f); do \
-	    echo "$$(dirname $$f) $$t"; \
-	    $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); \
-	  done; done
+	GO=$(GO) ./.ci/fuzz $(FUZZTIME)
 
 image:
 	docker build --target gateway --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION) .
