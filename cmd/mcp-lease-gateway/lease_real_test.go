@@ -37,7 +37,11 @@ import (
 // the pod that has them.
 func TestTenThousandHoldersAreListedFromARealStore(t *testing.T) {
 	uri, database := mongo.Database(t)
-	p := process.Start(t, process.Config{Store: "kind: mongodb\nuri: " + uri + "\ndatabase: " + database})
+	p := process.Start(t, process.Config{
+		Store: "kind: mongodb\nuri: " + uri + "\ndatabase: " + database,
+		// The pod must not take the copies for drift while they are being made.
+		Lease: "reapInterval: 1s\nreconcileSafety: 1h\npendingTTL: 5s",
+	})
 	s, err := mongostore.Open(t.Context(), mongostore.Options{URI: uri, Database: database})
 	if err != nil {
 		t.Fatal(err)
