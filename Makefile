@@ -25,7 +25,7 @@ run: build
 # Everything: all schedules, each fuzz target for a moment, and every test with the
 # race detector and every part from outside.
 test: build parts schedules
-	./.ci/told $(MAKE) --no-print-directory fuzz FUZZTIME=4s
+	./.ci/told $(MAKE) --no-print-directory fuzz FUZZTIME=3s
 	./.ci/told ./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
 
 # No part from outside: what to run while working.

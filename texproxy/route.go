@@ -180,6 +180,9 @@ func validJob(p *config.TexPath, id string) bool {
 	return strings.Contains(p.String(), "{job:")
 }
 
+// maxPath is the longest path, in bytes, before and after it is cleaned.
+const maxPath = 8 << 10
+
 // cleanPath resolves dots and doubled slashes of an escaped path and undoes the
 // escapes of characters that need none, so that one resource has one path. What
 // could be read as another path further on is refused: an escaped slash,
@@ -188,7 +191,7 @@ func cleanPath(escaped string) (string, bool) {
 	if escaped == "" {
 		escaped = "/"
 	}
-	if escaped[0] != '/' || len(escaped) > 8<<10 {
+	if escaped[0] != '/' || len(escaped) > maxPath {
 		return "", false
 	}
 	var b strings.Builder
@@ -224,6 +227,9 @@ func cleanPath(escaped string) (string, bool) {
 		}
 	}
 	plain := b.String()
+	if len(plain) > maxPath { // what was not escaped has become longer
+		return "", false
+	}
 	clean := path.Clean(plain)
 	if strings.HasSuffix(plain, "/") && clean != "/" {
 		clean += "/"

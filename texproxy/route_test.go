@@ -14,6 +14,7 @@ func FuzzCleanPath(f *testing.F) {
 	for _, s := range []string{"", "/", "/a/../b", "/a%2fb", "/%2e%2e/x", "//a//", "/a%41", "/%", "/%zz", "/a;b", "/ä", "/a%20b", "/a\\b", "a/b", "/%25%32%66"} {
 		f.Add(s)
 	}
+	f.Add("/" + strings.Repeat("]", 5000)) // is longer than a path may be, once cleaned
 	svc, err := newService(config.TexService{Name: "s", Preset: "rbehzadan", Upstream: "http://x/base", Unmatched: "passThrough"})
 	if err != nil {
 		f.Fatal(err)
