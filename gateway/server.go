@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/gateway/h1"
 	"github.com/vancetope/mcp-lease-gateway/internal/paced"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/share"
@@ -72,6 +73,7 @@ type Server struct {
 	refused  *paced.Log  // internal calls refused
 	stopping atomic.Bool
 	client   *http.Server
+	short    *h1.Server // before client; nil with TLS
 	internal *http.Server
 	listener net.Listener // client
 	inside   net.Listener // internal
@@ -93,6 +95,9 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 	}
 	s.client = s.server(logged(opt.Log, "client", s.serveClient))
 	s.internal = s.server(logged(opt.Log, "internal", s.serveInternal))
+	if opt.Certificate == nil {
+		s.short = h1.New(s.client)
+	}
 	if a, ok := s.listener.Addr().(*net.TCPAddr); ok {
 		s.loopback = a.IP.IsLoopback()
 	}
@@ -132,7 +137,11 @@ func (s *Server) Serve() error {
 		failed <- srv.Serve(l)
 	}
 	go run(s.internal, s.inside)
-	go run(s.client, s.listener)
+	if s.short != nil {
+		go func() { failed <- s.short.Serve(s.listener) }()
+	} else {
+		go run(s.client, s.listener)
+	}
 	for range 2 {
 		if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 			return err

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"net/http"
 )
 
 // StopReady makes /readyz fail, so that no new clients are sent here while the
@@ -12,13 +11,24 @@ func (s *Server) StopReady() { s.stopping.Store(true) }
 
 // CloseClients takes no new connections from clients, waits until ctx ends for
 // the requests under way and then cuts what is left.
-func (s *Server) CloseClients(ctx context.Context) error { return closeServer(ctx, s.client) }
+func (s *Server) CloseClients(ctx context.Context) error {
+	if s.short != nil {
+		return closeServer(ctx, s.short)
+	}
+	return closeServer(ctx, s.client)
+}
 
 // CloseInternal does the same for the internal listener. It goes last: other
 // pods and probes are answered while leases are given back.
 func (s *Server) CloseInternal(ctx context.Context) error { return closeServer(ctx, s.internal) }
 
-func closeServer(ctx context.Context, srv *http.Server) error {
+// stoppable is an *http.Server or what stands before one.
+type stoppable interface {
+	Shutdown(context.Context) error
+	Close() error
+}
+
+func closeServer(ctx context.Context, srv stoppable) error {
 	err := srv.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
 		return errors.Join(err, srv.Close())

@@ -1,0 +1,351 @@
+package h1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	small = 4 << 10  // what a connection reads into
+	large = 64 << 10 // the largest plain request, head and body
+
+	// patience is how long a request that has begun may take to be here whole.
+	// What takes longer is somebody else's affair: net/http's.
+	patience = 50 * time.Millisecond
+
+	// watchAfter is how long a request runs before anybody looks whether its
+	// client is still there.
+	watchAfter = 20 * time.Millisecond
+)
+
+var (
+	larges  = sync.Pool{New: func() any { b := make([]byte, large); return &b }}
+	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, small) }}
+)
+
+// past is a deadline that wakes whoever reads.
+var past = time.Unix(1, 0)
+
+// conn is a connection until it is handed on. One goroutine serves it; the watch
+// is the only other one that reads it, and never while serve does.
+type conn struct {
+	s      *Server
+	rwc    net.Conn
+	ctx    context.Context // of all its requests
+	cancel context.CancelFunc
+	remote string
+	idle   atomic.Bool // waits for a request; who takes it away may close the connection
+
+	buf  []byte // small bytes
+	have int    // of them hold what has been read and not been served
+
+	deadline time.Time // of reading, as it was set last
+	w        response
+	gone     context.CancelFunc // of the request under way
+
+	mu    sync.Mutex
+	watch watchState
+	timer *time.Timer
+	seen  chan struct{} // closed when a watch that reads has ended
+	early byte          // what the watch has read: the next request's first byte
+	got   bool          // there is one
+}
+
+type watchState int
+
+const (
+	unwatched watchState = iota
+	armed                // the timer runs
+	reading              // the watch reads
+	ending               // the request is over, the watch still reads
+)
+
+func newConn(s *Server, rwc net.Conn) *conn {
+	c := &conn{s: s, rwc: rwc, remote: rwc.RemoteAddr().String()}
+	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.rest)
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(ctx, http.LocalAddrContextKey, rwc.LocalAddr()))
+	c.idle.Store(true)
+	return c
+}
+
+// serve answers plain requests until one is not, or the connection ends.
+func (c *conn) serve() {
+	defer c.s.forget(c)
+	defer c.cancel()
+	c.buf = make([]byte, small)
+	wait := c.s.rest.ReadHeaderTimeout // of a connection that has not said anything yet
+	for {
+		if c.have == 0 && !c.await(wait) {
+			_ = c.rwc.Close()
+			return
+		}
+		if !c.idle.CompareAndSwap(true, false) { // Shutdown has closed it
+			return
+		}
+		all, big, head, length, ok := c.collect()
+		if !ok {
+			c.handOn(all)
+			return
+		}
+		r, err := parse(all[:head], length)
+		if err != nil {
+			c.handOn(all)
+			return
+		}
+		follows := big == nil && c.have > head+length
+		again := c.answer(r, &body{b: all[head : head+length], big: big}, follows)
+		if big == nil {
+			c.have = copy(c.buf, c.buf[head+length:c.have])
+		}
+		if c.got {
+			c.buf[c.have], c.have, c.got = c.early, c.have+1, false
+		}
+		if !again || c.s.draining.Load() {
+			_ = c.rwc.Close()
+			return
+		}
+		c.idle.Store(true)
+		wait = c.s.rest.IdleTimeout
+	}
+}
+
+// await waits for the first bytes of a request.
+func (c *conn) await(wait time.Duration) bool {
+	// A deadline costs a little, so it is moved only when it is a quarter old.
+	if now := time.Now(); c.deadline.Sub(now) < wait*3/4 || c.deadline.Sub(now) > wait {
+		c.deadline = now.Add(wait)
+		_ = c.rwc.SetReadDeadline(c.deadline)
+	}
+	n, _ := c.rwc.Read(c.buf)
+	c.have = n
+	return n > 0
+}
+
+// collect brings a plain request together, in big where the connection's own
+// buffer is too small. Where it is not plain, or not here in time, all is what
+// has been read.
+func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
+	all = c.buf[:c.have]
+	var until time.Time
+	for {
+		var v verdict
+		head, length, v = scan(all)
+		need := head + length // 0 while the head is not whole
+		switch {
+		case v == other || need > large || v == more && len(all) == small: // a head that long is unusual
+			return all, nil, 0, 0, false
+		case v == plain && len(all) >= need:
+			return all, big, head, length, true
+		case big == nil && need > small:
+			big = larges.Get().(*[]byte)
+			all = (*big)[:copy(*big, all)]
+			c.have = 0
+		}
+		if until.IsZero() {
+			until = time.Now().Add(patience)
+			c.deadline = until
+			_ = c.rwc.SetReadDeadline(until)
+		}
+		room := small
+		if big != nil {
+			room = need // what follows waits in the socket
+		}
+		n, err := c.rwc.Read(all[len(all):room])
+		all = all[:len(all)+n]
+		if big == nil {
+			c.have = len(all)
+		}
+		if err != nil && n == 0 {
+			return all, nil, 0, 0, false
+		}
+	}
+}
+
+// handOn gives the connection to the http.Server behind, with what was read of it.
+func (c *conn) handOn(b []byte) {
+	_ = c.rwc.SetReadDeadline(time.Time{})
+	_ = c.rwc.SetWriteDeadline(time.Time{})
+	c.s.handed.give(&replay{Conn: c.rwc, b: bytes.Clone(b)})
+}
+
+// parse has net/http read a head that scan has called plain.
+func parse(head []byte, length int) (*http.Request, error) {
+	br := readers.Get().(*bufio.Reader)
+	br.Reset(bytes.NewReader(head))
+	defer func() {
+		br.Reset(nil)
+		readers.Put(br)
+	}()
+	r, err := http.ReadRequest(br)
+	if err == nil && r.ContentLength != int64(length) {
+		err = errLength
+	}
+	return r, err
+}
+
+// answer runs the handler and reports whether the connection can go on.
+// Where the next request follows already, its client is there, and nobody watches.
+func (c *conn) answer(r *http.Request, b *body, follows bool) (again bool) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	r = r.WithContext(ctx)
+	r.RemoteAddr = c.remote
+	r.Body = b
+	if len(b.b) == 0 {
+		r.Body = http.NoBody
+	}
+	c.gone = cancel
+	if !follows {
+		c.startWatch()
+	}
+	w := &c.w
+	w.reset(c)
+	defer func() {
+		p := recover()
+		if !follows {
+			c.endWatch()
+		}
+		b.free()
+		if p != nil {
+			again = false
+			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value, by identity as net/http does
+				c.s.logf("panic serving %v: %v\n%s", c.remote, p, debug.Stack())
+			}
+		}
+		w.release()
+	}()
+	c.s.rest.Handler.ServeHTTP(w, r)
+	w.end()
+	return w.reusable()
+}
+
+// startWatch begins to look whether the client is still there when the request
+// has run for a while.
+func (c *conn) startWatch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watch = armed
+	if c.timer == nil {
+		c.timer = time.AfterFunc(watchAfter, c.look)
+		return
+	}
+	c.timer.Reset(watchAfter)
+}
+
+// look reads until something comes, the client goes or the request is over.
+func (c *conn) look() {
+	c.mu.Lock()
+	if c.watch != armed {
+		c.mu.Unlock()
+		return
+	}
+	c.watch, c.seen = reading, make(chan struct{})
+	seen := c.seen
+	// The deadline of waiting for this request must not end the watch.
+	_ = c.rwc.SetReadDeadline(time.Time{})
+	c.mu.Unlock()
+	var one [1]byte
+	n, err := c.rwc.Read(one[:])
+	c.mu.Lock()
+	if n == 1 {
+		c.early, c.got = one[0], true
+	}
+	if err != nil && c.watch == reading {
+		c.gone()
+	}
+	c.mu.Unlock()
+	close(seen)
+}
+
+// endWatch ends the watch, so that serve may read.
+func (c *conn) endWatch() {
+	c.timer.Stop()
+	c.mu.Lock()
+	if c.watch != reading {
+		c.watch = unwatched
+		c.mu.Unlock()
+		return
+	}
+	c.watch = ending
+	// Under the lock: look sets its own deadline under it.
+	_ = c.rwc.SetReadDeadline(past)
+	c.mu.Unlock()
+	<-c.seen
+	c.mu.Lock()
+	c.watch = unwatched
+	c.mu.Unlock()
+	c.deadline = past
+}
+
+// body is a request's body, which is here as a whole.
+type body struct {
+	b   []byte
+	big *[]byte // where it lies in one of the larges
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n := copy(p, b.b)
+	b.b = b.b[n:]
+	if len(b.b) > 0 {
+		return n, nil
+	}
+	b.free()
+	return n, io.EOF
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error { return nil }
+
+// free gives the memory back, as soon as the handler has read it all: a call may
+// last, and its body is kept once by who answers it.
+func (b *body) free() {
+	if b.big != nil {
+		larges.Put(b.big)
+		b.big, b.b = nil, nil
+	}
+}
+
+// replay is a connection whose first bytes have been read already.
+type replay struct {
+	net.Conn
+	b []byte
+}
+
+// Read implements io.Reader.
+func (r *replay) Read(p []byte) (int, error) {
+	if len(r.b) == 0 {
+		return r.Conn.Read(p)
+	}
+	n := copy(p, r.b)
+	if r.b = r.b[n:]; len(r.b) == 0 {
+		r.b = nil
+	}
+	return n, nil
+}
+
+// ReadFrom lets net/http copy large answers by the kernel, as it would without
+// this wrapper.
+func (r *replay) ReadFrom(src io.Reader) (int64, error) {
+	if rf, ok := r.Conn.(io.ReaderFrom); ok {
+		return rf.ReadFrom(src)
+	}
+	return io.Copy(struct{ io.Writer }{r.Conn}, src)
+}
+
+// CloseWrite lets net/http end an answer before the connection, so that a client
+// that is still sending reads it.
+func (r *replay) CloseWrite() error {
+	if cw, ok := r.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return r.Conn.Close()
+}
