@@ -47,8 +47,7 @@ type conn struct {
 	buf  []byte // small bytes
 	have int    // of them hold what has been read and not been served
 
-	deadline time.Time // of reading, as it was set last
-	w        response
+	deadline time.Time          // of reading, as it was set last
 	gone     context.CancelFunc // of the request under way
 
 	mu    sync.Mutex
@@ -206,14 +205,13 @@ func (c *conn) answer(r *http.Request, b *body, follows bool) (again bool) {
 	if !follows {
 		c.startWatch()
 	}
-	w := &c.w
-	w.reset(c)
+	w := newResponse(c)
 	defer func() {
 		p := recover()
 		if !follows {
 			c.endWatch()
 		}
-		b.free()
+		b.end()
 		if p != nil {
 			again = false
 			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value, by identity as net/http does
@@ -287,12 +285,19 @@ func (c *conn) endWatch() {
 
 // body is a request's body, which is here as a whole.
 type body struct {
-	b   []byte
-	big *[]byte // where it lies in one of the larges
+	mu   sync.Mutex // a client of the handler's may still read when it has returned
+	over bool
+	b    []byte
+	big  *[]byte // where it lies in one of the larges
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	n := copy(p, b.b)
 	b.b = b.b[n:]
 	if len(b.b) > 0 {
@@ -308,10 +313,19 @@ func (b *body) Close() error { return nil }
 // free gives the memory back, as soon as the handler has read it all: a call may
 // last, and its body is kept once by who answers it.
 func (b *body) free() {
+	b.b = nil
 	if b.big != nil {
 		larges.Put(b.big)
-		b.big, b.b = nil, nil
+		b.big = nil
 	}
+}
+
+// end is the end of the handler: nobody reads any more.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	b.free()
 }
 
 // replay is a connection whose first bytes have been read already.

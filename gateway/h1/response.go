@@ -18,8 +18,7 @@ const held = 16 << 10
 
 var outs = sync.Pool{New: func() any { b := make([]byte, 0, small); return &b }}
 
-// response is the http.ResponseWriter of one request; those of a connection come
-// one after another.
+// response is the http.ResponseWriter of one request.
 type response struct {
 	c      *conn
 	header http.Header
@@ -34,13 +33,15 @@ type response struct {
 	deadline atomic.Bool
 }
 
-func (w *response) reset(c *conn) {
-	w.c, w.header, w.status, w.sent, w.chunked = c, make(http.Header, 8), 0, false, false
-	w.declared, w.written, w.out, w.failed = -1, 0, nil, nil
+func newResponse(c *conn) *response {
+	return &response{c: c, header: make(http.Header, 8), declared: -1}
 }
 
+// errOver is what a handler hears that writes after it has returned.
+var errOver = errors.New("h1: the handler has returned")
+
 func (w *response) release() {
-	w.header = nil
+	w.failed = errOver
 	if w.out != nil {
 		if cap(*w.out) <= 4*held {
 			*w.out = (*w.out)[:0]
