@@ -31,6 +31,16 @@ var (
 	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, small) }}
 )
 
+// maxBigs is how many of the larges are out at once; 16 MiB of them.
+const maxBigs = 256
+
+var bigs atomic.Int64
+
+func giveBig(b *[]byte) {
+	larges.Put(b)
+	bigs.Add(-1)
+}
+
 // past is a deadline that wakes whoever reads.
 var past = time.Unix(1, 0)
 
@@ -97,6 +107,9 @@ func (c *conn) serve() {
 		r, err := parse(all[:head], length)
 		if err != nil {
 			c.handOn(all)
+			if big != nil {
+				giveBig(big)
+			}
 			return
 		}
 		follows := big == nil && c.have > head+length
@@ -112,6 +125,11 @@ func (c *conn) serve() {
 			return
 		}
 		c.idle.Store(true)
+		// Shutdown may have looked between the two, and does not look again.
+		if c.s.draining.Load() && c.idle.CompareAndSwap(true, false) {
+			_ = c.rwc.Close()
+			return
+		}
 		wait = c.s.rest.IdleTimeout
 	}
 }
@@ -144,6 +162,11 @@ func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
 		case v == plain && len(all) >= need:
 			return all, big, head, length, true
 		case big == nil && need > small:
+			// Nobody is known yet: strangers share a bounded number of these.
+			if bigs.Add(1) > maxBigs {
+				bigs.Add(-1)
+				return all, nil, 0, 0, false
+			}
 			big = larges.Get().(*[]byte)
 			all = (*big)[:copy(*big, all)]
 			c.have = 0
@@ -163,6 +186,10 @@ func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
 			c.have = len(all)
 		}
 		if err != nil && n == 0 {
+			if big != nil {
+				all = bytes.Clone(all)
+				giveBig(big)
+			}
 			return all, nil, 0, 0, false
 		}
 	}
@@ -221,6 +248,7 @@ func (c *conn) answer(r *http.Request, b *body, follows bool) (again bool) {
 		w.release()
 	}()
 	c.s.rest.Handler.ServeHTTP(w, r)
+	cancel() // before the last write, which a client may hold up
 	w.end()
 	return w.reusable()
 }
@@ -315,7 +343,7 @@ func (b *body) Close() error { return nil }
 func (b *body) free() {
 	b.b = nil
 	if b.big != nil {
-		larges.Put(b.big)
+		giveBig(b.big)
 		b.big = nil
 	}
 }
