@@ -37,8 +37,10 @@ const maxBigs = 256
 var bigs atomic.Int64
 
 func giveBig(b *[]byte) {
-	larges.Put(b)
-	bigs.Add(-1)
+	if b != nil {
+		larges.Put(b)
+		bigs.Add(-1)
+	}
 }
 
 // past is a deadline that wakes whoever reads.
@@ -49,8 +51,7 @@ var past = time.Unix(1, 0)
 type conn struct {
 	s      *Server
 	rwc    net.Conn
-	ctx    context.Context // of all its requests
-	cancel context.CancelFunc
+	ctx    context.Context // what all its requests know
 	remote string
 	idle   atomic.Bool // waits for a request; who takes it away may close the connection
 
@@ -74,13 +75,12 @@ const (
 	unwatched watchState = iota
 	armed                // the timer runs
 	reading              // the watch reads
-	ending               // the request is over, the watch still reads
 )
 
 func newConn(s *Server, rwc net.Conn) *conn {
 	c := &conn{s: s, rwc: rwc, remote: rwc.RemoteAddr().String()}
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.rest)
-	c.ctx, c.cancel = context.WithCancel(context.WithValue(ctx, http.LocalAddrContextKey, rwc.LocalAddr()))
+	c.ctx = context.WithValue(ctx, http.LocalAddrContextKey, rwc.LocalAddr())
 	c.idle.Store(true)
 	return c
 }
@@ -88,7 +88,6 @@ func newConn(s *Server, rwc net.Conn) *conn {
 // serve answers plain requests until one is not, or the connection ends.
 func (c *conn) serve() {
 	defer c.s.forget(c)
-	defer c.cancel()
 	c.buf = make([]byte, small)
 	wait := c.s.rest.ReadHeaderTimeout // of a connection that has not said anything yet
 	for {
@@ -100,16 +99,13 @@ func (c *conn) serve() {
 			return
 		}
 		all, big, head, length, ok := c.collect()
+		var r *http.Request
+		if ok {
+			r, ok = parse(all[:head], length)
+		}
 		if !ok {
 			c.handOn(all)
-			return
-		}
-		r, err := parse(all[:head], length)
-		if err != nil {
-			c.handOn(all)
-			if big != nil {
-				giveBig(big)
-			}
+			giveBig(big)
 			return
 		}
 		follows := big == nil && c.have > head+length
@@ -147,8 +143,8 @@ func (c *conn) await(wait time.Duration) bool {
 }
 
 // collect brings a plain request together, in big where the connection's own
-// buffer is too small. Where it is not plain, or not here in time, all is what
-// has been read.
+// buffer is too small; big is the caller's to give back. Where the request is not
+// plain, or not here in time, all is what has been read.
 func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
 	all = c.buf[:c.have]
 	var until time.Time
@@ -158,7 +154,7 @@ func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
 		need := head + length // 0 while the head is not whole
 		switch {
 		case v == other || need > large || v == more && len(all) == small: // a head that long is unusual
-			return all, nil, 0, 0, false
+			return all, big, 0, 0, false
 		case v == plain && len(all) >= need:
 			return all, big, head, length, true
 		case big == nil && need > small:
@@ -186,11 +182,7 @@ func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
 			c.have = len(all)
 		}
 		if err != nil && n == 0 {
-			if big != nil {
-				all = bytes.Clone(all)
-				giveBig(big)
-			}
-			return all, nil, 0, 0, false
+			return all, big, 0, 0, false
 		}
 	}
 }
@@ -203,7 +195,7 @@ func (c *conn) handOn(b []byte) {
 }
 
 // parse has net/http read a head that scan has called plain.
-func parse(head []byte, length int) (*http.Request, error) {
+func parse(head []byte, length int) (r *http.Request, ok bool) {
 	br := readers.Get().(*bufio.Reader)
 	br.Reset(bytes.NewReader(head))
 	defer func() {
@@ -211,10 +203,7 @@ func parse(head []byte, length int) (*http.Request, error) {
 		readers.Put(br)
 	}()
 	r, err := http.ReadRequest(br)
-	if err == nil && r.ContentLength != int64(length) {
-		err = errLength
-	}
-	return r, err
+	return r, err == nil && r.ContentLength == int64(length)
 }
 
 // answer runs the handler and reports whether the connection can go on.
@@ -295,20 +284,16 @@ func (c *conn) look() {
 func (c *conn) endWatch() {
 	c.timer.Stop()
 	c.mu.Lock()
-	if c.watch != reading {
-		c.watch = unwatched
-		c.mu.Unlock()
-		return
-	}
-	c.watch = ending
-	// Under the lock: look sets its own deadline under it.
-	_ = c.rwc.SetReadDeadline(past)
-	c.mu.Unlock()
-	<-c.seen
-	c.mu.Lock()
+	reads := c.watch == reading
 	c.watch = unwatched
+	if reads { // under the lock: look sets its own deadline under it
+		c.deadline = past
+		_ = c.rwc.SetReadDeadline(past)
+	}
 	c.mu.Unlock()
-	c.deadline = past
+	if reads {
+		<-c.seen
+	}
 }
 
 // body is a request's body, which is here as a whole.
@@ -341,11 +326,8 @@ func (b *body) Close() error { return nil }
 // free gives the memory back, as soon as the handler has read it all: a call may
 // last, and its body is kept once by who answers it.
 func (b *body) free() {
-	b.b = nil
-	if b.big != nil {
-		giveBig(b.big)
-		b.big = nil
-	}
+	giveBig(b.big)
+	b.b, b.big = nil, nil
 }
 
 // end is the end of the handler: nobody reads any more.

@@ -10,13 +10,19 @@ import (
 	"time"
 )
 
-var errLength = errors.New("h1: a head that says two lengths")
-
 // held is how much of an answer is kept back, so that one that ends within it
 // goes out with its length and with one write.
 const held = 16 << 10
 
 var outs = sync.Pool{New: func() any { b := make([]byte, 0, small); return &b }}
+
+// giveOut gives a buffer back, unless a large header has made it grow for good.
+func giveOut(b *[]byte) {
+	if b != nil && cap(*b) <= 4*held {
+		*b = (*b)[:0]
+		outs.Put(b)
+	}
+}
 
 // response is the http.ResponseWriter of one request.
 type response struct {
@@ -42,13 +48,8 @@ var errOver = errors.New("h1: the handler has returned")
 
 func (w *response) release() {
 	w.failed = errOver
-	if w.out != nil {
-		if cap(*w.out) <= 4*held {
-			*w.out = (*w.out)[:0]
-			outs.Put(w.out)
-		}
-		w.out = nil
-	}
+	giveOut(w.out)
+	w.out = nil
 	if w.deadline.Swap(false) {
 		_ = w.c.rwc.SetWriteDeadline(time.Time{})
 	}
@@ -178,12 +179,7 @@ func (w *response) push(more []byte, last bool) {
 		kept = *w.out
 	}
 	b := outs.Get().(*[]byte)
-	defer func() {
-		if cap(*b) <= 4*held {
-			*b = (*b)[:0]
-			outs.Put(b)
-		}
-	}()
+	defer giveOut(b)
 	if !w.sent {
 		w.sent = true
 		start := kept
