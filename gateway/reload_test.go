@@ -13,12 +13,13 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/gateway"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 // reloading is a Reloader whose file is what the test says.
-func reloading(t *testing.T, path string, load func() (*config.Gateway, error)) (*gateway.Reloader, *buffer, chan string) {
+func reloading(t *testing.T, path string, load func() (*config.Gateway, error)) (*gateway.Reloader, *output.Buffer, chan string) {
 	t.Helper()
-	log := &buffer{}
+	log := &output.Buffer{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	state, err := gateway.NewState(t.Context(), gatewayConfig(), true, nil, logger)
 	if err != nil {

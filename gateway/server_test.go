@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -26,6 +25,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/gateway"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 const token = "internal-token-of-this-test"
@@ -86,25 +86,8 @@ type pod struct {
 	url      string
 	internal string
 	live     *gateway.Live
-	log      *buffer
+	log      *output.Buffer
 	served   chan error
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func gatewayConfig() *config.Gateway {
@@ -124,7 +107,7 @@ func gatewayConfig() *config.Gateway {
 
 func serve(t *testing.T, c *config.Gateway, change func(*gateway.Options)) *pod {
 	t.Helper()
-	p := &pod{backend: &backend{reached: make(chan struct{}, 16)}, log: &buffer{}, served: make(chan error, 1)}
+	p := &pod{backend: &backend{reached: make(chan struct{}, 16)}, log: &output.Buffer{}, served: make(chan error, 1)}
 	log := slog.New(slog.NewTextHandler(p.log, nil))
 	state, err := gateway.NewState(t.Context(), c, true, nil, log)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/gateway"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 // writePair writes a self-signed certificate with a serial number.
@@ -74,7 +75,7 @@ func TestCertificate(t *testing.T) {
 		dir := t.TempDir()
 		files := writePair(t, dir, 1)
 		synctest.Test(t, func(t *testing.T) {
-			log := &buffer{}
+			log := &output.Buffer{}
 			c, err := gateway.LoadCertificate(files, slog.New(slog.NewTextHandler(log, nil)))
 			if err != nil {
 				t.Fatal(err)

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 func TestOpenWaitBoundsTheWaitForASlot(t *testing.T) {
@@ -363,26 +362,8 @@ func TestTheRevisionsWithSessions(t *testing.T) {
 	}
 }
 
-// lines is a log that a test reads.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func TestNoLogShowsAWholeIDOrACredential(t *testing.T) {
-	log := &lines{}
+	log := &output.Buffer{}
 	r := newRig(t, func(r *rig) {
 		r.opt.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		r.engine.cap = 4

@@ -23,7 +23,7 @@
 //	pod         the gateway as a process of its own that tests kill and restart
 //	mongo       a MongoDB for tests; flaky: a bad network in front of it
 //	real        tests with parts that nobody here wrote (node: the npm ones)
-//	listen      what the programs share
+//	listen      what the programs share; output: what a log writes while a test reads
 //
 // Nothing here is meant for anything but tests: no limits, secrets in answers.
 package testservers

@@ -3,7 +3,6 @@
 package document
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	mongotest "github.com/vancetope/mcp-lease-gateway/testservers/mongo"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 // line is a way to the server that a test can cut.
@@ -56,24 +56,6 @@ func (l *line) set(cut bool) {
 	}
 }
 
-// written is a log that a test reads while it is written.
-type written struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (w *written) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.buf.Write(p)
-}
-
-func (w *written) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.buf.String()
-}
-
 // watchedMost is more than what a server sends at first, so that a look goes on.
 const watchedMost = 300
 
@@ -81,7 +63,7 @@ const watchedMost = 300
 type watchedMongo struct {
 	coll    *mongo.Collection // of a client of its own
 	line    *line             // the watch's
-	log     *written
+	log     *output.Buffer
 	changes chan Change
 }
 
@@ -98,7 +80,7 @@ func watchMongo(t *testing.T, hash string) *watchedMongo {
 		t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) }) // it has done its work
 		return client.Database(name).Collection("documents")
 	}
-	w := &watchedMongo{coll: connect(options.Client()), line: &line{conns: map[net.Conn]bool{}}, log: &written{}, changes: make(chan Change, 1000)}
+	w := &watchedMongo{coll: connect(options.Client()), line: &line{conns: map[net.Conn]bool{}}, log: &output.Buffer{}, changes: make(chan Change, 1000)}
 	// A server may not look at an operator before it has something to compute.
 	w.insert(t, Key{"acme", "first", docPath}, "a")
 	m := NewMongo(connect(options.Client().SetDialer(w.line).SetServerSelectionTimeout(time.Second)))

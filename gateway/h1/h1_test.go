@@ -2,7 +2,6 @@ package h1_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,37 +19,21 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/h1"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const longest = 20 * time.Second
 
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func behind(h http.Handler, l *logged) *http.Server {
+func behind(h http.Handler, l *output.Buffer) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: longest, IdleTimeout: longest, ErrorLog: log.New(l, "", 0)}
 }
 
 // serve starts a server of h and returns its address.
-func serve(t *testing.T, h http.Handler) (addr string, s *h1.Server, l *logged) {
+func serve(t *testing.T, h http.Handler) (addr string, s *h1.Server, l *output.Buffer) {
 	t.Helper()
-	l = &logged{}
+	l = &output.Buffer{}
 	s = h1.New(behind(h, l))
 	return run(t, s.Serve, s.Close), s, l
 }
@@ -238,7 +221,7 @@ const last = "GET /echo HTTP/1.1\r\nHost: last\r\nConnection: close\r\n\r\n"
 func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
 	h := http.HandlerFunc(theHandler)
 	addr, _, _ := serve(t, h)
-	plain := behind(h, &logged{})
+	plain := behind(h, &output.Buffer{})
 	want := run(t, plain.Serve, plain.Close)
 	large, larger := strings.Repeat("l", 20_000), strings.Repeat("L", 200_000)
 	for name, pieces := range map[string][]string{
@@ -545,7 +528,7 @@ func TestShutdown(t *testing.T) {
 		out <- struct{}{}
 	})
 	t.Run("before Serve", func(t *testing.T) {
-		s := h1.New(behind(h, &logged{}))
+		s := h1.New(behind(h, &output.Buffer{}))
 		if err := s.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -561,7 +544,7 @@ func TestShutdown(t *testing.T) {
 
 // A client that says nothing, and one that asks no more, lose their connections.
 func TestSilentConnectionsEnd(t *testing.T) {
-	rest := behind(http.HandlerFunc(theHandler), &logged{})
+	rest := behind(http.HandlerFunc(theHandler), &output.Buffer{})
 	rest.ReadHeaderTimeout, rest.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond
 	s := h1.New(rest)
 	addr := run(t, s.Serve, s.Close)

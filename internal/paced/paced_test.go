@@ -3,35 +3,17 @@ package paced_test
 import (
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/paced"
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
-
-// lines is what a log has written; the count comes from a timer of its own.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func TestAStormIsAFewLinesAndACount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out lines
+		var out output.Buffer
 		l := paced.New(slog.New(slog.NewTextHandler(&out, nil)))
 		for range 1000 {
 			l.Write(t.Context(), slog.LevelWarn, "refused", slog.String("path", "/x"))

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 // programs are what the tests run: this test binary again, as another program.
@@ -770,27 +772,9 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// records collects log lines.
-type records struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (r *records) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.buf.Write(b)
-}
-
-func (r *records) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.buf.String()
-}
-
 func TestAStderrFloodNeitherBlocksTheProgramNorFillsTheLog(t *testing.T) {
 	t.Parallel()
-	var logged records
+	var logged output.Buffer
 	p := start(t, Command{
 		Args: program(t, "flood", "100000"),
 		Env:  map[string]string{"TOKEN": "s3cr3t-value"},

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 // Token is the internal token of every pod that this package starts.
@@ -57,7 +59,7 @@ type Process struct {
 	Internal string // http://127.0.0.1:port of the internal listener
 	Cmd      *exec.Cmd
 	cfg      Config
-	log      *lockedBuffer
+	log      *output.Buffer
 	done     chan struct{}
 }
 
@@ -116,7 +118,7 @@ func Launch(t testing.TB, c Config) *Process {
 	}
 	p := &Process{
 		Dir: c.Dir, URL: "http://" + listen, Internal: "http://" + internal,
-		cfg: c, log: &lockedBuffer{}, done: make(chan struct{}),
+		cfg: c, log: &output.Buffer{}, done: make(chan struct{}),
 	}
 	p.Cmd = exec.Command(Binary(t), "serve", "--config", filepath.Join(c.Dir, "gateway.yaml"))
 	p.Cmd.Dir = c.Dir
@@ -281,21 +283,4 @@ func freeAddrs(t testing.TB) (client, internal string) {
 		addrs[i] = l.Addr().String()
 	}
 	return addrs[0], addrs[1]
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
