@@ -8,7 +8,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
 
 // serveClient is the way of a client's request, from top to bottom: where it
@@ -84,7 +84,7 @@ func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 	if !ok {
 		return
 	}
-	who := share.Of(c.Tenant, c.Project, c.User)
+	who := quota.Of(c.Tenant, c.Project, c.User)
 	if !s.held.Take(who, 1) {
 		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
 			message: "your share of the requests that limits.perPod allows is in use; try again in a few seconds"})

@@ -15,9 +15,9 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/gateway/h1"
-	"github.com/vancetope/mcp-lease-gateway/internal/paced"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
+	"github.com/vancetope/mcp-lease-gateway/internal/ratelog"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 )
 
@@ -68,9 +68,9 @@ type Server struct {
 	opt      Options
 	loopback bool // the client listener is bound to loopback
 	busy     slots
-	held     *share.Pool // requests of callers
-	turned   *paced.Log  // callers turned away
-	refused  *paced.Log  // internal calls refused
+	held     *quota.Pool  // requests of callers
+	turned   *ratelog.Log // callers turned away
+	refused  *ratelog.Log // internal calls refused
 	stopping atomic.Bool
 	client   *http.Server
 	short    *h1.Server // before client; nil with TLS
@@ -82,8 +82,8 @@ type Server struct {
 // Listen binds both listeners, so that an address in use is an error before
 // anything else has started. Serve answers on them.
 func Listen(ctx context.Context, opt Options) (*Server, error) {
-	s := &Server{opt: opt, turned: paced.New(opt.Log), refused: paced.New(opt.Log)}
-	s.held = share.New(s.room)
+	s := &Server{opt: opt, turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log)}
+	s.held = quota.New(s.room)
 	var lc net.ListenConfig
 	var err error
 	if s.listener, err = lc.Listen(ctx, "tcp", opt.Config.Listen); err != nil {

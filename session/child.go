@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -49,7 +49,7 @@ type child struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // the reader has returned
 	once   sync.Once     // closing
-	who    share.Who     // has its place among what runs in the pod
+	who    quota.Key     // has its place among what runs in the pod
 
 	mu       sync.Mutex
 	waiting  map[string]*mailbox // by id of the request

@@ -14,8 +14,8 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
@@ -114,7 +114,7 @@ func newProxy(opt Options, e engine) *Proxy {
 		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
 	}
 	p.table.init()
-	p.traffic.places = share.New(func() int64 { return int64(opt.Limits().PerPod) })
+	p.traffic.places = quota.New(func() int64 { return int64(opt.Limits().PerPod) })
 	p.janitor = time.AfterFunc(p.janitorEvery(), p.tidy)
 	return p
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -22,7 +22,7 @@ type turn struct {
 	r         *http.Request
 	c         principal.Caller
 	owner     owner
-	who       share.Who // has the share of limits.perPod
+	who       quota.Key // has the share of limits.perPod
 	server    string
 	doc       *server.Document
 	forwarded bool
@@ -33,7 +33,7 @@ type turn struct {
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller, name string, forwarded bool) {
 	start := time.Now()
-	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), who: share.Of(c.Tenant, c.Project, c.User), server: name, forwarded: forwarded}
+	t := &turn{p: p, w: w, r: r, c: c, owner: ownerOf(c.Principal), who: quota.Of(c.Tenant, c.Project, c.User), server: name, forwarded: forwarded}
 	label, method := "other", "other"
 	defer func() { p.opt.Observer.Served(label, method, time.Since(start)) }()
 

@@ -3,14 +3,14 @@ package session
 import (
 	"sync"
 
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
 
 // traffic counts what is under way in the pod: streams, calls and child
 // processes, each for who has it (limits.perPod), and of these the requests that
 // Drain waits for.
 type traffic struct {
-	places *share.Pool
+	places *quota.Pool
 
 	mu    sync.Mutex
 	calls int
@@ -18,7 +18,7 @@ type traffic struct {
 }
 
 // enter takes a place where there is one for who.
-func (t *traffic) enter(who share.Who, call bool) bool {
+func (t *traffic) enter(who quota.Key, call bool) bool {
 	if call {
 		// Before the place: Drain must not miss a request that is about to have one.
 		t.mu.Lock()
@@ -34,7 +34,7 @@ func (t *traffic) enter(who share.Who, call bool) bool {
 	return false
 }
 
-func (t *traffic) exit(who share.Who, call bool) {
+func (t *traffic) exit(who quota.Key, call bool) {
 	t.places.Give(who, 1)
 	if call {
 		t.over()

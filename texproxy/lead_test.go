@@ -18,7 +18,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -439,8 +439,8 @@ func TestAnUploadThatBreaksTheSpoolWhileItRunsAhead(t *testing.T) {
 	<-e.begun
 	e.arrived(s)
 	limit.Store(int64(3 * len(s.body))) // room for one upload, and this one has most of it
-	e.spool.Take(share.Of("acme", "", "u2"), int64(len(s.body))/2)
-	defer e.spool.Give(share.Of("acme", "", "u2"), int64(len(s.body))/2)
+	e.spool.Take(quota.Of("acme", "", "u2"), int64(len(s.body))/2)
+	defer e.spool.Give(quota.Of("acme", "", "u2"), int64(len(s.body))/2)
 	s.send(1)
 	<-e.cut
 	e.released(t)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -31,7 +31,7 @@ const (
 // owner is who a job belongs to.
 type owner struct{ tenant, project, user string }
 
-func (o owner) sharer() share.Who { return share.Of(o.tenant, o.project, o.user) }
+func (o owner) sharer() quota.Key { return quota.Of(o.tenant, o.project, o.user) }
 
 func ownerOf(c principal.Caller) owner { return owner{c.Tenant, c.Project, c.User} }
 

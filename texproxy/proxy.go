@@ -24,7 +24,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
@@ -75,7 +75,7 @@ type Proxy struct {
 	services  map[string]*service
 	transport *http.Transport
 	spool     *spool
-	open      *share.Pool // requests under way
+	open      *quota.Pool // requests under way
 	owners    *owners
 	jobs      *jobs
 	runs      *runs
@@ -104,7 +104,7 @@ func newProxy(opt Options, e engine) (*Proxy, error) {
 	p := &Proxy{
 		opt: opt, engine: e, services: map[string]*service{}, transport: newTransport(),
 		owners: newOwners(), jobs: newJobs(), runs: newRuns(), leading: usualLeading,
-		open: share.New(func() int64 { return int64(opt.Limits().PerPod) }),
+		open: quota.New(func() int64 { return int64(opt.Limits().PerPod) }),
 	}
 	for _, c := range opt.Services {
 		s, err := newService(c)
@@ -130,7 +130,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 	p.enter()
 	defer p.leave()
 	// A request may last as long as its client likes to send.
-	who := share.Of(c.Tenant, c.Project, c.User)
+	who := quota.Of(c.Tenant, c.Project, c.User)
 	if !p.open.Take(who, 1) {
 		w.Header().Set("Retry-After", "5")
 		writeError(w, http.StatusServiceUnavailable, "you have as many requests under way at the gateway as one caller may (a share of limits.perPod); try again in a moment", nil)

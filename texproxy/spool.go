@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/internal/share"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
 
 // An upload is taken whole before a slot is asked for, so that a slow client
@@ -44,13 +44,13 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, 512<<10); return &b }
 // spool bounds the bytes of all uploads that this pod holds, and how many of
 // them one caller has.
 type spool struct {
-	*share.Pool
+	*quota.Pool
 	dir    string
 	spares spares
 }
 
 // mostOfOne is the largest upload that one caller has room for.
-func (s *spool) mostOfOne() int64 { return s.Limit() / share.Parts }
+func (s *spool) mostOfOne() int64 { return s.Limit() / quota.Parts }
 
 // newSpool makes the directory and deletes what an earlier process left in it.
 func newSpool(dir string, limit func() int64) (*spool, error) {
@@ -69,7 +69,7 @@ func newSpool(dir string, limit func() int64) (*spool, error) {
 			return nil, fmt.Errorf("texproxy: spool directory: %w", err)
 		}
 	}
-	return &spool{Pool: share.New(limit), dir: dir}, nil
+	return &spool{Pool: quota.New(limit), dir: dir}, nil
 }
 
 // content is a request body as it goes up.

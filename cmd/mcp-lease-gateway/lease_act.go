@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -57,10 +57,10 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 					return err
 				}
 				if h.State == lease.Revoked {
-					return &desk.NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)", h.Token, h.Revocation.Reason, since(h.Revocation.At))}
+					return &view.NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)", h.Token, h.Revocation.Reason, since(h.Revocation.At))}
 				}
 				question := fmt.Sprintf("Revoke %s: %s on %s of %s/%s, user %s, held for %s?",
-					h.Token, h.Type, plain(h.Resource), plain(h.Tenant), plain(h.Project), plain(h.User), desk.Span(h.AgeSeconds))
+					h.Token, h.Type, plain(h.Resource), plain(h.Tenant), plain(h.Project), plain(h.User), view.Span(h.AgeSeconds))
 				if err := t.confirm(c, yes, question); err != nil {
 					return err
 				}
@@ -69,7 +69,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 						done, err := forced.revoke(ctx, h)
 						return t.told(c, err, done, true, "revoked "+h.Token)
 					}
-					var done desk.Holder
+					var done view.Holder
 					err := p.pod(ctx, func(pod *client.Client) error {
 						var err error
 						done, err = pod.Revoke(ctx, h.Token)
@@ -84,7 +84,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 	return c
 }
 
-func handlerNote(h desk.Holder) string {
+func handlerNote(h view.Holder) string {
 	if h.Revocation != nil && !h.Revocation.Handled {
 		return "; its handler runs now (`lease list --revoked` tells when it has)"
 	}
@@ -108,7 +108,7 @@ is not stale yet.
 				if err != nil {
 					return err
 				}
-				held, err := allHolders(ctx, look, desk.HolderQuery{Pod: args[0]})
+				held, err := allHolders(ctx, look, view.HolderQuery{Pod: args[0]})
 				if err != nil {
 					return err
 				}
@@ -120,7 +120,7 @@ is not stale yet.
 						done, err := forced.revokePod(ctx, args[0])
 						return t.told(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 					}
-					var done desk.PodRevoked
+					var done view.PodRevoked
 					err := p.pod(ctx, func(pod *client.Client) error {
 						var err error
 						done, err = pod.RevokePod(ctx, args[0])
@@ -173,10 +173,10 @@ it is. It needs no handler: with a MongoDB store it runs there directly, without
 		Args:    wrongUsage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c, func(ctx context.Context, p *place) error {
-				var done desk.Reconciled
+				var done view.Reconciled
 				var err error
 				if p.shared() {
-					var d *forcedDesk
+					var d *forcedView
 					if d, err = p.forced(ctx, c); err != nil {
 						return err
 					}
@@ -193,7 +193,7 @@ it is. It needs no handler: with a MongoDB store it runs there directly, without
 				}
 				left := newTable(c.OutOrStdout(), "LEFT, TOO FRESH", "COUNT", "BOOKED", "UPDATED", "AUDIT")
 				for _, d := range done.Left {
-					left.row(d.ID, fmt.Sprint(d.Count), fmt.Sprint(d.Booked), desk.Span(d.AgeSeconds)+" ago", map[bool]string{true: "open", false: "-"}[d.Audited])
+					left.row(d.ID, fmt.Sprint(d.Count), fmt.Sprint(d.Booked), view.Span(d.AgeSeconds)+" ago", map[bool]string{true: "open", false: "-"}[d.Audited])
 				}
 				return left.end()
 			})
@@ -205,7 +205,7 @@ it is. It needs no handler: with a MongoDB store it runs there directly, without
 
 // looker is where an act looks first: with --force the store, for no pod may be
 // there to ask. The second is where it acts then.
-func (p *place) looker(ctx context.Context, c *cobra.Command, force bool) (reader, *forcedDesk, error) {
+func (p *place) looker(ctx context.Context, c *cobra.Command, force bool) (reader, *forcedView, error) {
 	if force {
 		d, err := p.forced(ctx, c)
 		return d, d, err

@@ -20,7 +20,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
@@ -43,9 +43,9 @@ type leaseDeps struct {
 
 // reader is what can be looked at from wherever the command looks.
 type reader interface {
-	Holders(ctx context.Context, q desk.HolderQuery) (desk.HolderPage, error)
-	Holder(ctx context.Context, token string) (desk.Holder, error)
-	Counters(ctx context.Context, q desk.CounterQuery) (desk.CounterPage, error)
+	Holders(ctx context.Context, q view.HolderQuery) (view.HolderPage, error)
+	Holder(ctx context.Context, token string) (view.Holder, error)
+	Counters(ctx context.Context, q view.CounterQuery) (view.CounterPage, error)
 }
 
 // place is where a command looks and acts. Its members are opened when they are
@@ -105,7 +105,7 @@ func (p *place) reader(ctx context.Context) (reader, error) {
 const contactTime = 3 * time.Second
 
 // direct opens the store.
-func (p *place) direct(ctx context.Context) (*directDesk, error) {
+func (p *place) direct(ctx context.Context) (*directView, error) {
 	if p.conf == nil {
 		return nil, usage(errors.New("with --endpoint there is no store to reach: name gateway.yaml with --config"))
 	}
@@ -119,15 +119,15 @@ func (p *place) direct(ctx context.Context) (*directDesk, error) {
 		look, cancel := context.WithTimeout(ctx, contactTime)
 		defer cancel()
 		if err := s.Ping(look); err != nil {
-			return nil, &desk.UnavailableError{Err: err}
+			return nil, &view.UnavailableError{Err: err}
 		}
 	}
-	return newDirectDesk(p.store, p.conf.Lease.ReconcileSafety), nil
+	return newDirectView(p.store, p.conf.Lease.ReconcileSafety), nil
 }
 
 // forced opens the store to act on it without a pod, and the audit log that takes
 // the record.
-func (p *place) forced(ctx context.Context, c *cobra.Command) (*forcedDesk, error) {
+func (p *place) forced(ctx context.Context, c *cobra.Command) (*forcedView, error) {
 	if _, err := p.direct(ctx); err != nil {
 		return nil, err
 	}

@@ -5,35 +5,35 @@ import (
 	"errors"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// directDesk is the desk over a store without a pod. It only looks; forcedDesk
+// directView is the view over a store without a pod. It only looks; forcedView
 // acts.
-type directDesk struct {
-	desk desk.Desk
+type directView struct {
+	all  view.View
 	view lease.View
 }
 
-func newDirectDesk(s lease.Store, margin time.Duration) *directDesk {
+func newDirectView(s lease.Store, margin time.Duration) *directView {
 	v := lease.View{Store: s}
-	return &directDesk{view: v, desk: desk.Desk{Engine: forced{v, margin}, History: v}}
+	return &directView{view: v, all: view.View{Engine: forced{v, margin}, History: v}}
 }
 
-func (d *directDesk) Holders(ctx context.Context, q desk.HolderQuery) (desk.HolderPage, error) {
-	return d.desk.Holders(ctx, desk.Scope{}, q)
+func (d *directView) Holders(ctx context.Context, q view.HolderQuery) (view.HolderPage, error) {
+	return d.all.Holders(ctx, view.Scope{}, q)
 }
 
-func (d *directDesk) Holder(ctx context.Context, token string) (desk.Holder, error) {
-	return d.desk.Holder(ctx, desk.Scope{}, token)
+func (d *directView) Holder(ctx context.Context, token string) (view.Holder, error) {
+	return d.all.Holder(ctx, view.Scope{}, token)
 }
 
-func (d *directDesk) Counters(ctx context.Context, q desk.CounterQuery) (desk.CounterPage, error) {
-	return d.desk.Counters(ctx, desk.Scope{}, q)
+func (d *directView) Counters(ctx context.Context, q view.CounterQuery) (view.CounterPage, error) {
+	return d.all.Counters(ctx, view.Scope{}, q)
 }
 
-// forced is a view of the store as the desk's engine: it takes leases away
+// forced is a view of the store as the view's engine: it takes leases away
 // without their handlers.
 type forced struct {
 	view   lease.View

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -22,9 +22,9 @@ func unreachable(err error) error { return &codeError{codeUnreachable, err} }
 func coded(err error) error {
 	var (
 		already     *codeError
-		missing     *desk.NotFoundError
-		invalid     *desk.InvalidError
-		unavailable *desk.UnavailableError
+		missing     *view.NotFoundError
+		invalid     *view.InvalidError
+		unavailable *view.UnavailableError
 		noPod       *client.UnreachableError
 	)
 	switch {

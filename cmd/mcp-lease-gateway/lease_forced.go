@@ -5,24 +5,24 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// forcedDesk acts in the store without a pod, and keeps the record that a pod
+// forcedView acts in the store without a pod, and keeps the record that a pod
 // would keep: before it acts what is asked for, and then what was done, in the
 // audit log and in the store's events. What cannot be recorded before is not done.
-type forcedDesk struct {
-	*directDesk
+type forcedView struct {
+	*directView
 	record *record
 }
 
 // noteTime is how long the note of a reconcile in the store's events may take.
 const noteTime = 3 * time.Second
 
-func newForcedDesk(s lease.Store, margin time.Duration, r *record) *forcedDesk {
-	d := &forcedDesk{directDesk: newDirectDesk(recorded{s, r}, margin), record: r}
-	d.desk.Happened = func(e lease.Event) {
+func newForcedDesk(s lease.Store, margin time.Duration, r *record) *forcedView {
+	d := &forcedView{directView: newDirectView(recorded{s, r}, margin), record: r}
+	d.all.Happened = func(e lease.Event) {
 		ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 		defer cancel()
 		// What was done is done, whether or not the store could note it; that the
@@ -32,27 +32,27 @@ func newForcedDesk(s lease.Store, margin time.Duration, r *record) *forcedDesk {
 	return d
 }
 
-func (d *forcedDesk) revoke(ctx context.Context, h desk.Holder) (desk.Holder, error) {
+func (d *forcedView) revoke(ctx context.Context, h view.Holder) (view.Holder, error) {
 	asked := lease.Event{Reason: "lease revoke", Type: h.Type, Resource: h.Resource, Lease: h.Lease,
 		Tenant: h.Tenant, Project: h.Project, User: h.User, Pod: lease.PodID(h.Pod), Token: h.Token}
 	if err := d.record.intend(ctx, asked); err != nil {
-		return desk.Holder{}, err
+		return view.Holder{}, err
 	}
-	return d.desk.Revoke(ctx, desk.Scope{}, h.Token, d.record.by)
+	return d.all.Revoke(ctx, view.Scope{}, h.Token, d.record.by)
 }
 
-func (d *forcedDesk) revokePod(ctx context.Context, pod string) (desk.PodRevoked, error) {
+func (d *forcedView) revokePod(ctx context.Context, pod string) (view.PodRevoked, error) {
 	if err := d.record.intend(ctx, lease.Event{Reason: "lease revoke-pod", Pod: lease.PodID(pod)}); err != nil {
-		return desk.PodRevoked{}, err
+		return view.PodRevoked{}, err
 	}
-	return d.desk.RevokePod(ctx, pod, d.record.by)
+	return d.all.RevokePod(ctx, pod, d.record.by)
 }
 
-func (d *forcedDesk) reconcile(ctx context.Context) (desk.Reconciled, error) {
+func (d *forcedView) reconcile(ctx context.Context) (view.Reconciled, error) {
 	if err := d.record.intend(ctx, lease.Event{Reason: "lease reconcile"}); err != nil {
-		return desk.Reconciled{}, err
+		return view.Reconciled{}, err
 	}
-	done, err := d.desk.Reconcile(ctx, d.record.by)
+	done, err := d.all.Reconcile(ctx, d.record.by)
 	if missing := d.record.missing(); err == nil && missing != nil {
 		err = fmt.Errorf("the pass was made (corrected %d, removed %d), but %w", done.Corrected, done.Removed, missing)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/client"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -53,7 +53,7 @@ func (e *judgedError) Unwrap() error { return e.error }
 // timed gives an error its code, and says where the time that was given is why a
 // command failed.
 func (t *leaseTool) timed(ctx context.Context, err error) error {
-	var cut *desk.CutShortError
+	var cut *view.CutShortError
 	if errors.As(err, &cut) && cut.RanOut {
 		return &codeError{codeFailed, fmt.Errorf("%w; give it more time with a --timeout above %s", err, t.flags.timeout)}
 	}
@@ -66,7 +66,7 @@ func (t *leaseTool) timed(ctx context.Context, err error) error {
 }
 
 func (t *leaseTool) listCommand() *cobra.Command {
-	var q desk.HolderQuery
+	var q view.HolderQuery
 	var revoked bool
 	c := &cobra.Command{
 		Use:   "list",
@@ -97,7 +97,7 @@ and whether the handler that ends the resource has run.`,
 					return err
 				}
 				if t.flags.output == "json" {
-					return printJSON(c.OutOrStdout(), desk.HolderPage{Holders: all})
+					return printJSON(c.OutOrStdout(), view.HolderPage{Holders: all})
 				}
 				if revoked {
 					return printRevoked(c, all)
@@ -115,18 +115,18 @@ and whether the handler that ends the resource has run.`,
 	f.StringVar(&q.Type, "type", "", "only this type: mcp or tex")
 	f.BoolVar(&revoked, "revoked", false, "what was taken away in the last hour, and whether its handler has run")
 	must(c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{"mcp", "tex"}, cobra.ShellCompDirectiveNoFileComp)))
-	t.complete(c, "tenant", func(h desk.Holder) string { return h.Tenant })
-	t.complete(c, "project", func(h desk.Holder) string { return h.Project })
-	t.complete(c, "user", func(h desk.Holder) string { return h.User })
-	t.complete(c, "resource", func(h desk.Holder) string { return h.Resource })
-	t.complete(c, "pod", func(h desk.Holder) string { return h.Pod })
+	t.complete(c, "tenant", func(h view.Holder) string { return h.Tenant })
+	t.complete(c, "project", func(h view.Holder) string { return h.Project })
+	t.complete(c, "user", func(h view.Holder) string { return h.User })
+	t.complete(c, "resource", func(h view.Holder) string { return h.Resource })
+	t.complete(c, "pod", func(h view.Holder) string { return h.Pod })
 	return c
 }
 
 // allHolders reads page after page.
-func allHolders(ctx context.Context, r reader, q desk.HolderQuery) ([]desk.Holder, error) {
-	q.Limit = desk.MaxLimit
-	all := []desk.Holder{}
+func allHolders(ctx context.Context, r reader, q view.HolderQuery) ([]view.Holder, error) {
+	q.Limit = view.MaxLimit
+	all := []view.Holder{}
 	for {
 		page, err := r.Holders(ctx, q)
 		if err != nil {
@@ -140,16 +140,16 @@ func allHolders(ctx context.Context, r reader, q desk.HolderQuery) ([]desk.Holde
 	}
 }
 
-func printHolders(c *cobra.Command, all []desk.Holder) error {
+func printHolders(c *cobra.Command, all []view.Holder) error {
 	t := newTable(c.OutOrStdout(), "TOKEN", "TYPE", "RESOURCE", "TENANT", "PROJECT", "USER", "POD", "STATE", "AGE", "IDLE", "TTL", "LEVELS")
 	for _, h := range all {
 		t.row(h.Token, h.Type, h.Resource, h.Tenant, h.Project, h.User, h.Pod, string(h.State),
-			desk.Span(h.AgeSeconds), desk.Span(h.IdleSeconds), desk.Span(h.TTLSeconds), levels(h))
+			view.Span(h.AgeSeconds), view.Span(h.IdleSeconds), view.Span(h.TTLSeconds), levels(h))
 	}
 	return t.end()
 }
 
-func printRevoked(c *cobra.Command, all []desk.Holder) error {
+func printRevoked(c *cobra.Command, all []view.Holder) error {
 	t := newTable(c.OutOrStdout(), "TOKEN", "TYPE", "RESOURCE", "TENANT", "PROJECT", "USER", "POD", "REASON", "BY", "REVOKED", "HANDLER")
 	for _, h := range all {
 		r := h.Revocation
@@ -165,9 +165,9 @@ func printRevoked(c *cobra.Command, all []desk.Holder) error {
 	return t.end()
 }
 
-func since(t time.Time) string { return desk.Span(max(0, int64(time.Since(t)/time.Second))) }
+func since(t time.Time) string { return view.Span(max(0, int64(time.Since(t)/time.Second))) }
 
-func levels(h desk.Holder) string {
+func levels(h view.Holder) string {
 	names := make([]string, len(h.Levels))
 	for i, l := range h.Levels {
 		names[i] = l.Level
@@ -206,7 +206,7 @@ shown: the values can open the upstream session.`,
 	return c
 }
 
-func printHolder(c *cobra.Command, h desk.Holder) error {
+func printHolder(c *cobra.Command, h view.Holder) error {
 	bound := "no: it outlives the pod"
 	if h.PodBound {
 		bound = "yes: it dies with the pod"
@@ -216,9 +216,9 @@ func printHolder(c *cobra.Command, h desk.Holder) error {
 		{"STATE", string(h.State)}, {"TYPE", h.Type}, {"RESOURCE", h.Resource}, {"LEASE", h.Lease},
 		{"TENANT", h.Tenant}, {"PROJECT", h.Project}, {"USER", h.User}, {"HOLDER", h.HolderRef},
 		{"POD", h.Pod}, {"POD BOUND", bound},
-		{"CREATED", h.CreatedAt.UTC().Format(time.RFC3339) + " (" + desk.Span(h.AgeSeconds) + " ago)"},
-		{"LAST USED", h.LastSeenAt.UTC().Format(time.RFC3339) + " (" + desk.Span(h.IdleSeconds) + " ago)"},
-		{"TTL", desk.Span(h.TTLSeconds) + ", left " + desk.Span(h.TTLLeftSeconds)},
+		{"CREATED", h.CreatedAt.UTC().Format(time.RFC3339) + " (" + view.Span(h.AgeSeconds) + " ago)"},
+		{"LAST USED", h.LastSeenAt.UTC().Format(time.RFC3339) + " (" + view.Span(h.IdleSeconds) + " ago)"},
+		{"TTL", view.Span(h.TTLSeconds) + ", left " + view.Span(h.TTLLeftSeconds)},
 		{"PAYLOAD", strings.Join(h.Payload, ", ")},
 	} {
 		t.row(row[0], row[1])
@@ -239,7 +239,7 @@ func printHolder(c *cobra.Command, h desk.Holder) error {
 }
 
 func (t *leaseTool) countersCommand() *cobra.Command {
-	var q desk.CounterQuery
+	var q view.CounterQuery
 	c := &cobra.Command{
 		Use:   "counters",
 		Short: "Show what is full and what has drifted",
@@ -263,7 +263,7 @@ that of the last increment.`,
 					return err
 				}
 				if t.flags.output == "json" {
-					return printJSON(c.OutOrStdout(), desk.CounterPage{Counters: all})
+					return printJSON(c.OutOrStdout(), view.CounterPage{Counters: all})
 				}
 				return printCounters(c, all)
 			})
@@ -280,9 +280,9 @@ that of the last increment.`,
 	return c
 }
 
-func allCounters(ctx context.Context, r reader, q desk.CounterQuery) ([]desk.Counter, error) {
-	q.Limit = desk.MaxLimit
-	all := []desk.Counter{}
+func allCounters(ctx context.Context, r reader, q view.CounterQuery) ([]view.Counter, error) {
+	q.Limit = view.MaxLimit
+	all := []view.Counter{}
 	for {
 		page, err := r.Counters(ctx, q)
 		if err != nil {
@@ -296,7 +296,7 @@ func allCounters(ctx context.Context, r reader, q desk.CounterQuery) ([]desk.Cou
 	}
 }
 
-func printCounters(c *cobra.Command, all []desk.Counter) error {
+func printCounters(c *cobra.Command, all []view.Counter) error {
 	t := newTable(c.OutOrStdout(), "RESOURCE", "LEVEL", "SCOPE", "COUNT", "BOOKED", "CAP", "DRIFT", "UPDATED")
 	drifted := 0
 	for _, n := range all {
@@ -305,7 +305,7 @@ func printCounters(c *cobra.Command, all []desk.Counter) error {
 			drift = fmt.Sprintf("%+d !", n.Drift)
 			drifted++
 		}
-		t.row(n.Resource, n.Level, n.Scope, strconv.Itoa(n.Count), strconv.Itoa(n.Booked), strconv.Itoa(n.Cap), drift, desk.Span(n.AgeSeconds)+" ago")
+		t.row(n.Resource, n.Level, n.Scope, strconv.Itoa(n.Count), strconv.Itoa(n.Booked), strconv.Itoa(n.Cap), drift, view.Span(n.AgeSeconds)+" ago")
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -350,8 +350,8 @@ with the reason.`,
 
 // definition asks a pod, which has the documents for certain, and reads them
 // here where none can be reached.
-func (p *place) definition(ctx context.Context, c *cobra.Command, tenant, project, name string) (desk.Definition, error) {
-	var d desk.Definition
+func (p *place) definition(ctx context.Context, c *cobra.Command, tenant, project, name string) (view.Definition, error) {
+	var d view.Definition
 	err := p.pod(ctx, func(pod *client.Client) error {
 		var err error
 		d, err = pod.Definition(ctx, tenant, project, name)
@@ -366,11 +366,11 @@ func (p *place) definition(ctx context.Context, c *cobra.Command, tenant, projec
 	}
 	defer stop()
 	_, _ = fmt.Fprintf(c.ErrOrStderr(), "no pod answers; this is what the documents on this machine say\n")
-	local := desk.Desk{Definitions: resolver}
+	local := view.View{Definitions: resolver}
 	return local.Definition(ctx, tenant, project, name)
 }
 
-func printDefinition(c *cobra.Command, d desk.Definition) error {
+func printDefinition(c *cobra.Command, d view.Definition) error {
 	t := newTable(c.OutOrStdout(), "FIELD", "VALUE", "LAYER", "IGNORED")
 	for _, f := range d.Fields {
 		layer := string(f.Layer)
@@ -400,11 +400,11 @@ func printDefinition(c *cobra.Command, d desk.Definition) error {
 
 // complete offers the values that living holders have and that begin as what is
 // typed.
-func (t *leaseTool) complete(c *cobra.Command, flag string, of func(desk.Holder) string) {
+func (t *leaseTool) complete(c *cobra.Command, flag string, of func(view.Holder) string) {
 	must(c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		seen := map[string]bool{}
 		var out []cobra.Completion
-		t.someHolders(c, desk.HolderQuery{}, func(page []desk.Holder) bool {
+		t.someHolders(c, view.HolderQuery{}, func(page []view.Holder) bool {
 			for _, h := range page {
 				if v := of(h); v != "" && strings.HasPrefix(v, typed) && !seen[v] {
 					seen[v] = true
@@ -424,7 +424,7 @@ func (t *leaseTool) completeToken(c *cobra.Command, args []string, typed string)
 	var out []cobra.Completion
 	// Tokens are listed in their order, so those that begin as typed are the first
 	// behind it. A page of them is more than a person chooses from.
-	t.someHolders(c, desk.HolderQuery{After: typed}, func(page []desk.Holder) bool {
+	t.someHolders(c, view.HolderQuery{After: typed}, func(page []view.Holder) bool {
 		for _, h := range page {
 			if !strings.HasPrefix(h.Token, typed) {
 				break
@@ -438,7 +438,7 @@ func (t *leaseTool) completeToken(c *cobra.Command, args []string, typed string)
 
 // someHolders reads pages for a completion, as many as more wants and as come
 // quickly.
-func (t *leaseTool) someHolders(c *cobra.Command, q desk.HolderQuery, more func([]desk.Holder) bool) {
+func (t *leaseTool) someHolders(c *cobra.Command, q view.HolderQuery, more func([]view.Holder) bool) {
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()
@@ -454,7 +454,7 @@ func (t *leaseTool) someHolders(c *cobra.Command, q desk.HolderQuery, more func(
 	if err != nil {
 		return
 	}
-	q.Limit = desk.MaxLimit
+	q.Limit = view.MaxLimit
 	for {
 		page, err := r.Holders(ctx, q)
 		if err != nil || !more(page.Holders) || page.Next == "" {

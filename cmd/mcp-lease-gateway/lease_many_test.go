@@ -88,7 +88,7 @@ func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (le
 }
 
 // revokeMany takes all of them with the command, first in too short a time.
-func revokeMany(t *testing.T, b *deskBench, open func() lease.Store, holdAll func(lease.Store, lease.PodID)) {
+func revokeMany(t *testing.T, b *operatorBench, open func() lease.Store, holdAll func(lease.Store, lease.PodID)) {
 	t.Helper()
 	s := open()
 	holdAll(s, "dead")

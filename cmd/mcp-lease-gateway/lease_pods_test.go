@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/testservers/browser"
 	"github.com/vancetope/mcp-lease-gateway/testservers/mongo"
 	process "github.com/vancetope/mcp-lease-gateway/testservers/pod"
@@ -95,7 +95,7 @@ func TestAnOperatorOnRealPods(t *testing.T) {
 			openSession(t, p)
 
 			code, out, errs := operate(t, p, "list", "-o", "json")
-			var page desk.HolderPage
+			var page view.HolderPage
 			if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != 1 || page.Holders[0].User != "ada" {
 				t.Fatalf("%d %v %s %s", code, err, out, errs)
 			}

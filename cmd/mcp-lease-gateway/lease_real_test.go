@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/mongostore"
 	"github.com/vancetope/mcp-lease-gateway/testservers/browser"
@@ -59,12 +59,12 @@ func TestTenThousandHoldersAreListedFromARealStore(t *testing.T) {
 	for name, where := range map[string][]string{"directly": nil, "through the pod": {"--endpoint", p.Internal, "--token-file", token}} {
 		began := time.Now()
 		code, out, errs := operate(t, p, append([]string{"list", "-o", "json"}, where...)...)
-		var page desk.HolderPage
+		var page view.HolderPage
 		if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != many {
 			t.Errorf("%s: %d %v, %d holders: %s", name, code, err, len(page.Holders), errs)
 		}
 		code, out, errs = operate(t, p, append([]string{"counters", "-o", "json"}, where...)...)
-		var counters desk.CounterPage
+		var counters view.CounterPage
 		if err := json.Unmarshal([]byte(out), &counters); err != nil || code != 0 || len(counters.Counters) != 101 {
 			t.Fatalf("%s: %d %v %s", name, code, err, errs)
 		}
@@ -108,7 +108,7 @@ func TestWhatIsDoneToLeasesIsOnRecord(t *testing.T) {
 		p := process.Start(t, process.Config{Documents: documentsFor(url, "user: 1"), Store: "kind: mongodb\nuri: " + uri + "\ndatabase: " + database})
 		open(t, p.URL+"/mcp/acme/thesis/browser")
 		code, out, errs := operate(t, p, "list", "-o", "json")
-		var page desk.HolderPage
+		var page view.HolderPage
 		if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != 1 {
 			t.Fatal(code, err, errs)
 		}
@@ -156,10 +156,10 @@ func TestAForcedActIsInTheAuditLogOfTheGateway(t *testing.T) {
 		}
 		return all
 	}
-	holder := func() desk.Holder {
+	holder := func() view.Holder {
 		t.Helper()
 		code, out, errs := operate(t, p, "list", "-o", "json")
-		var page desk.HolderPage
+		var page view.HolderPage
 		if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != 1 {
 			t.Fatal(code, err, out, errs)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/internal/telemetry"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
@@ -45,7 +45,7 @@ func (t *leaseTool) openRecord(ctx context.Context, c *cobra.Command) (*record, 
 			return nil, refused(fmt.Errorf("telemetry.audit, the audit log that this has to be written to, cannot be read: %w; put that right, or name the file with --audit-file", err))
 		}
 	}
-	r := &record{name: "the audit log " + path, by: desk.ByOperator(operatorName()), errs: c.ErrOrStderr()}
+	r := &record{name: "the audit log " + path, by: view.ByOperator(operatorName()), errs: c.ErrOrStderr()}
 	if path == "-" || leadsTo(path, c.OutOrStdout()) || leadsTo(path, c.ErrOrStderr()) {
 		path = "" // standard output is for results: what reads -o json must find nothing else
 	}
@@ -121,7 +121,7 @@ func (r *record) add(ctx context.Context, e lease.Event) error {
 	if last, lastErr := telemetry.OpenTrail(ctx, "", r.errs); lastErr != nil || last.Event(ctx, e) != nil {
 		where = "its record is lost"
 	}
-	failed := &desk.UnrecordedError{Err: fmt.Errorf("%s did not take it (%w); %s", r.name, err, where)}
+	failed := &view.UnrecordedError{Err: fmt.Errorf("%s did not take it (%w); %s", r.name, err, where)}
 	if r.failed == nil {
 		r.failed = failed
 	}

@@ -208,7 +208,7 @@ func (s *breaks) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (l
 // TestAnAuditLogThatBreaksHalfWayEndsTheAct lets the log take what is asked for,
 // and nothing behind it.
 func TestAnAuditLogThatBreaksHalfWayEndsTheAct(t *testing.T) {
-	start := func(t *testing.T) *deskBench {
+	start := func(t *testing.T) *operatorBench {
 		t.Helper()
 		b := newDeskBench(t, "mongodb")
 		b.conf.Telemetry.Audit = filepath.Join(t.TempDir(), "pipe")

@@ -25,16 +25,16 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
 const internalSecret = "the-internal-token-of-this-test"
 
-// deskBench is a real engine on the reference store, its admin API as a pod
+// operatorBench is a real engine on the reference store, its admin API as a pod
 // serves it, and the commands that reach both.
-type deskBench struct {
+type operatorBench struct {
 	*testing.T
 	store    *storetest.Memory
 	engine   *lease.Manager
@@ -79,9 +79,9 @@ func (someDefinitions) Fresh(_ context.Context, _, _, name string) (*definition.
 			{Name: "waitMs", Value: "10000"}}}, nil
 }
 
-func newDeskBench(t *testing.T, kind string) *deskBench {
+func newDeskBench(t *testing.T, kind string) *operatorBench {
 	t.Helper()
-	b := &deskBench{T: t, store: storetest.NewMemory(nil), handled: make(chan lease.Token, 100)}
+	b := &operatorBench{T: t, store: storetest.NewMemory(nil), handled: make(chan lease.Token, 100)}
 	b.store.SetSinglePod(kind == "embedded")
 	b.startPod()
 	host := strings.TrimPrefix(b.pod.URL, "http://")
@@ -90,7 +90,7 @@ func newDeskBench(t *testing.T, kind string) *deskBench {
 	return b
 }
 
-func (b *deskBench) startPod() {
+func (b *operatorBench) startPod() {
 	b.Helper()
 	mux := http.NewServeMux()
 	b.pod = httptest.NewServer(mux)
@@ -105,14 +105,14 @@ func (b *deskBench) startPod() {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = b.engine.Stop(context.Background(), false) })
-	api, err := admin.New(admin.Options{Desk: &desk.Desk{Engine: b.engine, History: b.store, Definitions: someDefinitions{}}, Authority: internalTokenOnly{}})
+	api, err := admin.New(admin.Options{View: &view.View{Engine: b.engine, History: b.store, Definitions: someDefinitions{}}, Authority: internalTokenOnly{}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	mux.Handle(admin.InternalPath, api.Internal())
 }
 
-func (b *deskBench) hold(tenant, project, user string) string {
+func (b *operatorBench) hold(tenant, project, user string) string {
 	b.Helper()
 	l, err := b.engine.Acquire(b.Context(), lease.Request{Type: "mcp", Tenant: tenant, Project: project, User: user, HolderRef: "browser",
 		Definition: &definition.Definition{Name: "browser", Resource: "browser", TTL: 2 * time.Minute, Label: "browser",
@@ -125,7 +125,7 @@ func (b *deskBench) hold(tenant, project, user string) string {
 }
 
 // run gives a command line; it returns the exit code and what was printed.
-func (b *deskBench) run(args ...string) (code int, out, errs string) {
+func (b *operatorBench) run(args ...string) (code int, out, errs string) {
 	b.Helper()
 	deps := leaseDeps{
 		config: func(path string) (*config.Gateway, error) {
@@ -182,14 +182,14 @@ func (unclosed) Close(context.Context) error { return nil }
 
 // everywhere runs a test with both kinds of store: read directly, and through
 // the pod.
-func everywhere(t *testing.T, test func(t *testing.T, b *deskBench)) {
+func everywhere(t *testing.T, test func(t *testing.T, b *operatorBench)) {
 	for _, kind := range []string{"mongodb", "embedded"} {
 		t.Run("with the "+kind+" store", func(t *testing.T) { test(t, newDeskBench(t, kind)) })
 	}
 }
 
 func TestListShowsEveryColumn(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		tok := b.hold("acme", "thesis", "u42")
 		b.hold("other", "paper", "u1")
 		code, out, errs := b.run("list", "--tenant", "acme")
@@ -207,7 +207,7 @@ func TestListShowsEveryColumn(t *testing.T) {
 			t.Error("the payload is shown")
 		}
 		code, out, _ = b.run("list", "-o", "json")
-		var page desk.HolderPage
+		var page view.HolderPage
 		if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Holders) != 2 {
 			t.Errorf("%d %v %s", code, err, out)
 		}
@@ -254,14 +254,14 @@ func TestJSONShowsNoCharacterThatATerminalObeys(t *testing.T) {
 	if strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 		t.Errorf("%q", out)
 	}
-	var page desk.HolderPage
+	var page view.HolderPage
 	if err := json.Unmarshal([]byte(out), &page); err != nil || page.Holders[0].HolderRef != name {
 		t.Errorf("a program reads another name: %v %q", err, page.Holders[0].HolderRef)
 	}
 }
 
 func TestShowTellsAllButThePayload(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		tok := b.hold("acme", "thesis", "u42")
 		code, out, _ := b.run("show", tok[:6])
 		for _, want := range []string{tok, "HELD", "browser|user|acme/u42", "browser|global|*", "sessionId", "no: it outlives the pod"} {
@@ -276,7 +276,7 @@ func TestShowTellsAllButThePayload(t *testing.T) {
 }
 
 func TestCountersShowDrift(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		b.hold("acme", "thesis", "u42")
 		if _, _, ok, err := b.store.Increment(t.Context(), "browser|tenant|acme", 50); err != nil || !ok {
 			t.Fatal(ok, err)
@@ -315,7 +315,7 @@ func TestCountersShowDrift(t *testing.T) {
 }
 
 func TestDefinitionShowsLayersAndWhatWasIgnored(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		code, out, _ := b.run("definition", "browser", "--tenant", "acme", "--project", "thesis")
 		for _, want := range []string{"levels.user  1      project  system: 2 (overridden by project)", "bundled: 3 (overridden by project)", "waitMs       10000  default"} {
 			if code != 0 || !strings.Contains(out, want) {
@@ -344,7 +344,7 @@ func TestDefinitionShowsLayersAndWhatWasIgnored(t *testing.T) {
 }
 
 func TestRevokeAsksActsAndRunsTheHandler(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		tok := b.hold("acme", "thesis", "u42")
 		if code, _, errs := b.run("revoke", tok); code != 2 || !strings.Contains(errs, "--yes") {
 			t.Errorf("without a terminal: %d %s", code, errs)
@@ -387,7 +387,7 @@ func TestTheTimeThatAPersonThinksDoesNotCount(t *testing.T) {
 	for _, args := range [][]string{{"revoke", "abcdefghij", "--force"}, {"revoke-pod", "dead", "--force"}} {
 		t.Run(args[0], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &deskBench{T: t, store: storetest.NewMemory(nil), terminal: true, in: thinking{time.Hour}, conf: &config.Gateway{Store: config.Store{Kind: "mongodb"}}}
+				b := &operatorBench{T: t, store: storetest.NewMemory(nil), terminal: true, in: thinking{time.Hour}, conf: &config.Gateway{Store: config.Store{Kind: "mongodb"}}}
 				if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: "abcdefghijklmnopqrstuvwxyz", Tenant: "acme", Pod: "dead", TTL: 24 * time.Hour}); err != nil {
 					t.Fatal(err)
 				}
@@ -451,7 +451,7 @@ func TestForceNeedsNoPodAndSaysWhatItMeans(t *testing.T) {
 	var done struct {
 		Forced bool
 		Note   string
-		Result desk.PodRevoked
+		Result view.PodRevoked
 	}
 	if err := json.Unmarshal([]byte(out), &done); err != nil || code != 0 || !done.Forced || done.Result.Revoked != 1 || done.Note == "" {
 		t.Errorf("%d %v %s", code, err, out)
@@ -471,7 +471,7 @@ func TestForceOnTheEmbeddedStoreIsRefusedWhileAPodRuns(t *testing.T) {
 }
 
 func TestRevokePodAndSweep(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		b.hold("acme", "thesis", "u42")
 		b.hold("acme", "thesis", "u43")
 		if code, _, errs := b.run("revoke-pod", "pod-nobody", "--yes"); code != 3 || !strings.Contains(errs, "no pod") {
@@ -629,7 +629,7 @@ func TestHelpExplainsWithAnExample(t *testing.T) {
 }
 
 func TestCompletionOffersWhatThereIs(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		tok := b.hold("acme", "thesis", "u42")
 		root := &cobra.Command{Use: "mcp-lease-gateway"}
 		deps := leaseDeps{config: func(string) (*config.Gateway, error) { return b.conf, nil }, token: internalToken,
@@ -648,7 +648,7 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 }
 
 func TestCompletionReachesBehindTheFirstThousand(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		for i := range 2500 {
 			err := b.store.CreateHolder(t.Context(), lease.Holder{Token: lease.Token(fmt.Sprintf("%010dzzzzzzzzzzzzzzzz", i)), Type: "mcp", Resource: "browser", Tenant: fmt.Sprintf("t%d", i/1000), TTL: time.Hour})
 			if err != nil {
@@ -679,7 +679,7 @@ func TestCompletionReachesBehindTheFirstThousand(t *testing.T) {
 }
 
 func TestAnAmbiguousTokenIsWrongUsageAndNamesTheCandidates(t *testing.T) {
-	everywhere(t, func(t *testing.T, b *deskBench) {
+	everywhere(t, func(t *testing.T, b *operatorBench) {
 		for _, tok := range []lease.Token{"abcdefgh1xxxxxxxxxxxxxxxxx", "abcdefgh2xxxxxxxxxxxxxxxxx", "abcdefgi3xxxxxxxxxxxxxxxxx"} {
 			if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: tok, Type: "mcp", Resource: "browser", Tenant: "acme", Pod: "pod-a", TTL: time.Hour}); err != nil {
 				t.Fatal(err)

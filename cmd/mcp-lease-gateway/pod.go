@@ -20,7 +20,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/gateway"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/gateway/insights"
 	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
@@ -214,16 +214,16 @@ func (p *pod) spoolDir() string {
 }
 
 func (p *pod) wireServer(ring *seal.Ring) error {
-	d := &desk.Desk{Engine: p.engine, History: p.store, Definitions: p.docs.definitions, Happened: func(e lease.Event) {
+	d := &view.View{Engine: p.engine, History: p.store, Definitions: p.docs.definitions, Happened: func(e lease.Event) {
 		e.Pod = p.id
 		p.metrics.Happened(e)
 	}}
 	current := func() *identity.Authenticator { return p.live.Load().Identity }
-	api, err := admin.New(admin.Options{Desk: d, Authority: &gateway.Authority{Tokens: p.conf.Internal.Tokens, Live: p.live}, Log: p.log})
+	api, err := admin.New(admin.Options{View: d, Authority: &gateway.Authority{Tokens: p.conf.Internal.Tokens, Live: p.live}, Log: p.log})
 	if err != nil {
 		return err
 	}
-	page, err := insights.New(insights.Options{Desk: d, Identity: insights.Keys(current), Ring: ring, Origins: p.conf.Origins, Log: p.log})
+	page, err := insights.New(insights.Options{View: d, Identity: insights.Keys(current), Ring: ring, Origins: p.conf.Origins, Log: p.log})
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (p *pod) changed(ctx context.Context, changes []document.Change, others boo
 	p.docs.cascade.Changed(changes...)
 	by := "another pod"
 	if others {
-		by = desk.ByOperator("internal token")
+		by = view.ByOperator("internal token")
 	}
 	p.audit.Changed(by, p.id, changes...)
 	if !others || p.store.SinglePod() {

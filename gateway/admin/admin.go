@@ -16,9 +16,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
-	"github.com/vancetope/mcp-lease-gateway/internal/paced"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/ratelog"
 )
 
 // Paths under which the two faces are served.
@@ -40,7 +40,7 @@ type Authority interface {
 
 // Options wires an API.
 type Options struct {
-	Desk      *desk.Desk
+	View      *view.View
 	Authority Authority
 	Log       *slog.Logger
 }
@@ -49,7 +49,7 @@ type Options struct {
 type API struct {
 	opt              Options
 	spec             []byte
-	refused          *paced.Log
+	refused          *ratelog.Log
 	internal, tenant http.Handler
 }
 
@@ -65,8 +65,8 @@ var openapi []byte
 
 // New makes an API.
 func New(opt Options) (*API, error) {
-	if opt.Desk == nil || opt.Authority == nil {
-		return nil, errors.New("admin: a desk and an authority are needed")
+	if opt.View == nil || opt.Authority == nil {
+		return nil, errors.New("admin: a view and an authority are needed")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -79,7 +79,7 @@ func New(opt Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: openapi.yaml: %w", err)
 	}
-	a := &API{opt: opt, spec: spec, refused: paced.New(opt.Log)}
+	a := &API{opt: opt, spec: spec, refused: ratelog.New(opt.Log)}
 	a.internal, a.tenant = a.internalRoutes(), a.tenantRoutes()
 	return a, nil
 }
@@ -93,7 +93,7 @@ func (a *API) Tenant() http.Handler { return a.tenant }
 // call is one authorized request.
 type call struct {
 	by    string
-	scope desk.Scope
+	scope view.Scope
 }
 
 // answer is what a route gives: a value for 200, or an error.
@@ -107,7 +107,7 @@ func (a *API) internalRoutes() http.Handler {
 	}
 	route("GET holders", readTimeout, a.holders)
 	route("GET holders/{token}", readTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
-		return a.opt.Desk.Holder(ctx, c.scope, r.PathValue("token"))
+		return a.opt.View.Holder(ctx, c.scope, r.PathValue("token"))
 	})
 	route("POST holders/{token}/revoke", actTimeout, a.revoke)
 	route("GET counters", readTimeout, a.counters)
@@ -116,7 +116,7 @@ func (a *API) internalRoutes() http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		return a.opt.Desk.Definition(ctx, q.Get("tenant"), q.Get("project"), q.Get("name"))
+		return a.opt.View.Definition(ctx, q.Get("tenant"), q.Get("project"), q.Get("name"))
 	})
 	route("GET events", readTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
 		q, err := query(r, "limit")
@@ -127,17 +127,17 @@ func (a *API) internalRoutes() http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		events, err := a.opt.Desk.Events(ctx, c.scope, limit)
+		events, err := a.opt.View.Events(ctx, c.scope, limit)
 		return Events{Events: events}, err
 	})
 	route("POST pods/{pod}/revoke", actTimeout, func(ctx context.Context, c call, r *http.Request) (any, error) {
-		return a.opt.Desk.RevokePod(ctx, r.PathValue("pod"), c.by)
+		return a.opt.View.RevokePod(ctx, r.PathValue("pod"), c.by)
 	})
 	route("POST sweep", actTimeout, func(ctx context.Context, c call, _ *http.Request) (any, error) {
-		return a.opt.Desk.Sweep(ctx, c.by)
+		return a.opt.View.Sweep(ctx, c.by)
 	})
 	route("POST reconcile", actTimeout, func(ctx context.Context, c call, _ *http.Request) (any, error) {
-		return a.opt.Desk.Reconcile(ctx, c.by)
+		return a.opt.View.Reconcile(ctx, c.by)
 	})
 	route("GET openapi.json", readTimeout, a.document)
 	mux.Handle(InternalPath, a.unmatched(a.operator, mux))
@@ -157,19 +157,19 @@ func (a *API) tenantRoutes() http.Handler {
 // Overview is what a tenant's admin sees: the Leases page as JSON.
 type Overview struct {
 	Tenant  string        `json:"tenant"`
-	Holders []desk.Holder `json:"holders"`
+	Holders []view.Holder `json:"holders"`
 	Next    string        `json:"next,omitempty"`
 	// Occupancy is the first page of the counters, and of the rest those that have
 	// drifted.
-	Occupancy []desk.Counter `json:"occupancy"`
+	Occupancy []view.Counter `json:"occupancy"`
 	// OccupancyNext asks …/counters for the rest; absent where Occupancy is whole.
 	OccupancyNext string       `json:"occupancyNext,omitempty"`
-	Events        []desk.Event `json:"events"`
+	Events        []view.Event `json:"events"`
 }
 
 // Events is a list of events.
 type Events struct {
-	Events []desk.Event `json:"events"`
+	Events []view.Event `json:"events"`
 }
 
 func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error) {
@@ -178,25 +178,25 @@ func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error
 		return nil, err
 	}
 	if q.Tenant != "" {
-		return nil, &desk.InvalidError{Message: "tenant is in the path"}
+		return nil, &view.InvalidError{Message: "tenant is in the path"}
 	}
-	page, err := a.opt.Desk.Holders(ctx, c.scope, q)
+	page, err := a.opt.View.Holders(ctx, c.scope, q)
 	if err != nil {
 		return nil, err
 	}
-	counters, err := a.opt.Desk.Counters(ctx, c.scope, desk.CounterQuery{Limit: desk.MaxLimit})
+	counters, err := a.opt.View.Counters(ctx, c.scope, view.CounterQuery{Limit: view.MaxLimit})
 	if err != nil {
 		return nil, err
 	}
 	if counters.Next != "" {
 		// Drift is what an admin looks for; it must not hide behind the page.
-		drifted, err := a.opt.Desk.Counters(ctx, c.scope, desk.CounterQuery{Drifted: true, After: counters.Next, Limit: desk.MaxLimit})
+		drifted, err := a.opt.View.Counters(ctx, c.scope, view.CounterQuery{Drifted: true, After: counters.Next, Limit: view.MaxLimit})
 		if err != nil {
 			return nil, err
 		}
 		counters.Counters = append(counters.Counters, drifted.Counters...)
 	}
-	events, err := a.opt.Desk.Events(ctx, c.scope, 0)
+	events, err := a.opt.View.Events(ctx, c.scope, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error
 // tenantCounters is counters for a tenant's admin.
 func (a *API) tenantCounters(ctx context.Context, c call, r *http.Request) (any, error) {
 	if r.URL.Query().Has("tenant") {
-		return nil, &desk.InvalidError{Message: "tenant is in the path"}
+		return nil, &view.InvalidError{Message: "tenant is in the path"}
 	}
 	return a.counters(ctx, c, r)
 }
@@ -217,7 +217,7 @@ func (a *API) holders(ctx context.Context, c call, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return a.opt.Desk.Holders(ctx, c.scope, q)
+	return a.opt.View.Holders(ctx, c.scope, q)
 }
 
 func (a *API) counters(ctx context.Context, c call, r *http.Request) (any, error) {
@@ -232,31 +232,31 @@ func (a *API) counters(ctx context.Context, c call, r *http.Request) (any, error
 	drifted := false
 	if s := q.Get("drifted"); s != "" {
 		if drifted, err = strconv.ParseBool(s); err != nil {
-			return nil, &desk.InvalidError{Message: "drifted is neither true nor false"}
+			return nil, &view.InvalidError{Message: "drifted is neither true nor false"}
 		}
 	}
-	return a.opt.Desk.Counters(ctx, c.scope, desk.CounterQuery{Resource: q.Get("resource"), Level: q.Get("level"),
+	return a.opt.View.Counters(ctx, c.scope, view.CounterQuery{Resource: q.Get("resource"), Level: q.Get("level"),
 		Tenant: q.Get("tenant"), Project: q.Get("project"), User: q.Get("user"), Drifted: drifted, After: q.Get("after"), Limit: n})
 }
 
 func (a *API) revoke(ctx context.Context, c call, r *http.Request) (any, error) {
-	return a.opt.Desk.Revoke(ctx, c.scope, r.PathValue("token"), c.by)
+	return a.opt.View.Revoke(ctx, c.scope, r.PathValue("token"), c.by)
 }
 
 func (a *API) document(context.Context, call, *http.Request) (any, error) {
 	return json.RawMessage(a.spec), nil
 }
 
-func holderQuery(r *http.Request) (desk.HolderQuery, error) {
+func holderQuery(r *http.Request) (view.HolderQuery, error) {
 	q, err := query(r, "tenant", "project", "user", "resource", "type", "pod", "state", "after", "limit")
 	if err != nil {
-		return desk.HolderQuery{}, err
+		return view.HolderQuery{}, err
 	}
 	n, err := limit(q)
 	if err != nil {
-		return desk.HolderQuery{}, err
+		return view.HolderQuery{}, err
 	}
-	hq := desk.HolderQuery{Tenant: q.Get("tenant"), Project: q.Get("project"), User: q.Get("user"), Resource: q.Get("resource"),
+	hq := view.HolderQuery{Tenant: q.Get("tenant"), Project: q.Get("project"), User: q.Get("user"), Resource: q.Get("resource"),
 		Type: q.Get("type"), Pod: q.Get("pod"), After: q.Get("after"), Limit: n}
 	if s := q.Get("state"); s != "" {
 		hq.States = strings.Split(s, ",")
@@ -268,19 +268,19 @@ func holderQuery(r *http.Request) (desk.HolderQuery, error) {
 func query(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &desk.InvalidError{Message: "the query cannot be read"}
+		return nil, &view.InvalidError{Message: "the query cannot be read"}
 	}
 next:
 	for k, v := range q {
 		for _, n := range known {
 			if k == n {
 				if len(v) != 1 {
-					return nil, &desk.InvalidError{Message: k + " stands more than once"}
+					return nil, &view.InvalidError{Message: k + " stands more than once"}
 				}
 				continue next
 			}
 		}
-		return nil, &desk.InvalidError{Message: "unknown parameter; this takes " + strings.Join(known, ", ")}
+		return nil, &view.InvalidError{Message: "unknown parameter; this takes " + strings.Join(known, ", ")}
 	}
 	return q, nil
 }
@@ -292,7 +292,7 @@ func limit(q url.Values) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return 0, &desk.InvalidError{Message: fmt.Sprintf("limit is not between 1 and %d", desk.MaxLimit)}
+		return 0, &view.InvalidError{Message: fmt.Sprintf("limit is not between 1 and %d", view.MaxLimit)}
 	}
 	return n, nil
 }
@@ -302,7 +302,7 @@ type authorize func(r *http.Request) (call, error)
 
 func (a *API) operator(r *http.Request) (call, error) {
 	by, err := a.opt.Authority.Operator(r)
-	return call{by: desk.ByOperator(named(by, r))}, err
+	return call{by: view.ByOperator(named(by, r))}, err
 }
 
 func (a *API) tenantAdmin(r *http.Request) (call, error) {
@@ -314,7 +314,7 @@ func (a *API) tenantAdmin(r *http.Request) (call, error) {
 	if errors.Is(err, ErrNoCredential) {
 		err = errNoKey
 	}
-	return call{by: desk.ByTenantAdmin(by), scope: desk.Scope{Tenant: tenant}}, err
+	return call{by: view.ByTenantAdmin(by), scope: view.Scope{Tenant: tenant}}, err
 }
 
 func (a *API) nobody(*http.Request) (call, error) { return call{}, nil }
@@ -399,10 +399,10 @@ func failure(code, message string) Failure {
 
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var (
-		missing *desk.NotFoundError
-		invalid *desk.InvalidError
-		broken  *desk.DefinitionError
-		cut     *desk.CutShortError
+		missing *view.NotFoundError
+		invalid *view.InvalidError
+		broken  *view.DefinitionError
+		cut     *view.CutShortError
 	)
 	switch {
 	case errors.Is(err, ErrNoCredential), errors.Is(err, errNoKey), errors.Is(err, ErrWrongCredential):
@@ -424,8 +424,8 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		// The cause can name hosts and users of the store: for the log only.
 		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)
-		what := desk.Store
-		if gone, ok := errors.AsType[*desk.UnavailableError](err); ok {
+		what := view.Store
+		if gone, ok := errors.AsType[*view.UnavailableError](err); ok {
 			what = cmp.Or(gone.What, what)
 		}
 		write(w, http.StatusServiceUnavailable, failure(CodeUnavailable, what+" cannot be reached; the gateway's log says why"))

@@ -23,8 +23,8 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desktest"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/viewtest"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -79,7 +79,7 @@ func (documents) Fresh(_ context.Context, tenant, project, name string) (*defini
 
 type bench struct {
 	*testing.T
-	engine *desktest.Engine
+	engine *viewtest.Engine
 	api    *admin.API
 	router routers.Router
 	audit  []lease.Event
@@ -91,7 +91,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{T: t, now: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), log: &strings.Builder{}, tokens: []string{token, "internal-secret-two"}}
-	b.engine = desktest.New(func() time.Time { return b.now })
+	b.engine = viewtest.New(func() time.Time { return b.now })
 	b.build()
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
 	if err != nil {
@@ -109,7 +109,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) build() {
 	b.Helper()
 	api, err := admin.New(admin.Options{
-		Desk: &desk.Desk{Engine: b.engine, History: b.engine, Definitions: documents{}, Now: func() time.Time { return b.now },
+		View: &view.View{Engine: b.engine, History: b.engine, Definitions: documents{}, Now: func() time.Time { return b.now },
 			Happened: func(e lease.Event) { b.audit = append(b.audit, e) }},
 		Authority: authority{tokens: b.tokens},
 		Log:       slog.New(slog.NewTextHandler(b.log, nil)),
@@ -251,12 +251,12 @@ func TestAHolderIsShownWithoutItsSecrets(t *testing.T) {
 			t.Errorf("the answer holds %s", secret)
 		}
 	}
-	want := desk.HolderPage{Holders: []desk.Holder{{Token: "ABCDEFGHIJ", State: "HELD", Type: "mcp", Resource: "browser", Lease: "browser",
+	want := view.HolderPage{Holders: []view.Holder{{Token: "ABCDEFGHIJ", State: "HELD", Type: "mcp", Resource: "browser", Lease: "browser",
 		Tenant: "acme", Project: "thesis", User: "u1", HolderRef: "browser", Pod: "pod-a", Payload: []string{"endpoint", "sessionId"},
-		Levels: []desk.Booking{{Level: "user", Counter: "browser|user|acme/u1"}, {Level: "project", Counter: "browser|project|acme/thesis"},
+		Levels: []view.Booking{{Level: "user", Counter: "browser|user|acme/u1"}, {Level: "project", Counter: "browser|project|acme/thesis"},
 			{Level: "tenant", Counter: "browser|tenant|acme"}, {Level: "global", Counter: "browser|global|*"}},
 		CreatedAt: created, LastSeenAt: b.now.Add(-30 * time.Second), AgeSeconds: 600, IdleSeconds: 30, TTLSeconds: 120, TTLLeftSeconds: 90}}}
-	if diff := cmp.Diff(want, decode[desk.HolderPage](t, body)); diff != "" {
+	if diff := cmp.Diff(want, decode[view.HolderPage](t, body)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -275,14 +275,14 @@ func TestFiltersSelect(t *testing.T) {
 		"pod=pod-c": 0, "state=REVOKED": 1, "state=HELD,REVOKED": 4, "tenant=acme&state=REVOKED": 0, "tenant=%3Cscript%3E": 0,
 	} {
 		status, body := b.operator("GET", admin.InternalPath+"holders?"+query)
-		if got := len(decode[desk.HolderPage](t, body).Holders); status != 200 || got != want {
+		if got := len(decode[view.HolderPage](t, body).Holders); status != 200 || got != want {
 			t.Errorf("?%s: %d with %d holders, want %d", query, status, got, want)
 		}
 	}
 	for query, want := range map[string]int{"": 12, "resource=tex2pdf": 4, "level=global": 2, "tenant=other": 4, "tenant=acme&level=user": 2, "project=paper": 1, "drifted=true": 1} {
 		b.engine.Drift("browser|tenant|acme", 2)
 		status, body := b.operator("GET", admin.InternalPath+"counters?"+query)
-		if got := decode[desk.CounterPage](t, body).Counters; status != 200 || len(got) != want {
+		if got := decode[view.CounterPage](t, body).Counters; status != 200 || len(got) != want {
 			t.Errorf("counters?%s: %d with %d counters, want %d: %s", query, status, len(got), want, body)
 		}
 	}
@@ -345,12 +345,12 @@ func TestARevocationTakesTheSlotBackOnce(t *testing.T) {
 	tok := b.engine.Hold(lease.Holder{Tenant: "acme", Project: "thesis", User: "u1"}, caps)
 	path := admin.InternalPath + "holders/" + string(tok[:10]) + "/revoke"
 	status, body := b.operator("POST", path)
-	got := decode[desk.Holder](t, body)
+	got := decode[view.Holder](t, body)
 	if status != 200 || got.State != lease.Revoked || got.Revocation == nil || got.Revocation.By != "operator internal token" || !got.Revocation.Handled {
 		t.Fatalf("%d %s", status, body)
 	}
 	_, body = b.operator("GET", admin.InternalPath+"counters?level=user")
-	if c := decode[desk.CounterPage](t, body).Counters[0]; c.Booked != 0 || c.Count != 0 {
+	if c := decode[view.CounterPage](t, body).Counters[0]; c.Booked != 0 || c.Count != 0 {
 		t.Errorf("the slot is not back: %+v", c)
 	}
 	b.now = b.now.Add(3 * time.Second)
@@ -367,9 +367,9 @@ func TestARevocationTakesTheSlotBackOnce(t *testing.T) {
 func TestARevocationThatLosesARaceSaysSo(t *testing.T) {
 	b := newBench(t)
 	tok := b.engine.Hold(lease.Holder{Tenant: "acme", User: "u1"}, nil)
-	d := desk.Desk{Engine: racing{b.engine, func() { b.engine.Release(tok) }}, History: b.engine}
-	_, err := d.Revoke(t.Context(), desk.Scope{}, string(tok[:10]), "somebody")
-	var missing *desk.NotFoundError
+	d := view.View{Engine: racing{b.engine, func() { b.engine.Release(tok) }}, History: b.engine}
+	_, err := d.Revoke(t.Context(), view.Scope{}, string(tok[:10]), "somebody")
+	var missing *view.NotFoundError
 	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "ended before") {
 		t.Errorf("%v", err)
 	}
@@ -377,7 +377,7 @@ func TestARevocationThatLosesARaceSaysSo(t *testing.T) {
 
 // racing ends the holder between the look-up and the mark.
 type racing struct {
-	*desktest.Engine
+	*viewtest.Engine
 	between func()
 }
 
@@ -395,11 +395,11 @@ func TestAPodsLeasesAreTakenTogether(t *testing.T) {
 	b.engine.AddPod(lease.Pod{ID: "pod-idle", State: lease.PodRunning})
 	for pod, want := range map[string]int{"pod-b": 5, "pod-idle": 0} {
 		status, body := b.operator("POST", admin.InternalPath+"pods/"+pod+"/revoke")
-		if got := decode[desk.PodRevoked](t, body); status != 200 || got.Revoked != want {
+		if got := decode[view.PodRevoked](t, body); status != 200 || got.Revoked != want {
 			t.Errorf("%s: %d %+v, want %d", pod, status, got, want)
 		}
 	}
-	if status, body := b.operator("POST", admin.InternalPath+"pods/pod-b/revoke"); status != 200 || decode[desk.PodRevoked](t, body).Revoked != 0 {
+	if status, body := b.operator("POST", admin.InternalPath+"pods/pod-b/revoke"); status != 200 || decode[view.PodRevoked](t, body).Revoked != 0 {
 		t.Errorf("a second time: %d %s", status, body)
 	}
 	if held, _ := b.engine.Find(t.Context(), lease.Filter{}); len(held) != 1 || held[0].User != "stays" {
@@ -416,7 +416,7 @@ func TestSweepAndReconcileAreDoneAndOnRecord(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	status, body = b.ask("POST", admin.InternalPath+"reconcile", "Authorization", "Bearer ops")
-	if got := decode[desk.Reconciled](t, body); status != 200 || got.Corrected != 1 {
+	if got := decode[view.Reconciled](t, body); status != 200 || got.Corrected != 1 {
 		t.Errorf("%d %s", status, body)
 	}
 	if len(b.audit) != 2 || b.audit[0].Kind != "swept" || b.audit[0].By != "operator ops" || b.audit[1].Kind != "reconciled" || b.audit[1].By != "operator ops" {
@@ -446,7 +446,7 @@ func TestWhoActsWithASharedCredentialIsOnRecordBesideIt(t *testing.T) {
 				head = append(head, admin.OperatorHeader, s)
 			}
 			status, body := b.ask("POST", admin.InternalPath+"holders/"+string(tok)+"/revoke", head...)
-			if got := decode[desk.Holder](t, body); status != 200 || got.Revocation.By != c.by {
+			if got := decode[view.Holder](t, body); status != 200 || got.Revocation.By != c.by {
 				t.Errorf("%d %s", status, body)
 			}
 			if b.ask("POST", admin.InternalPath+"sweep", head...); len(b.audit) != 1 || b.audit[0].By != c.by {
@@ -466,7 +466,7 @@ func TestWhoActsWithASharedCredentialIsOnRecordBesideIt(t *testing.T) {
 		// A tenant's admin is who its key says.
 		tok := b.engine.Hold(lease.Holder{Tenant: "acme"}, caps)
 		status, body := b.ask("POST", "/brain/acme/admin/leases/"+string(tok)+"/revoke", "Authorization", "Bearer acme-admin", admin.OperatorHeader, "ops")
-		if got := decode[desk.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
+		if got := decode[view.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
 			t.Errorf("%d %s", status, body)
 		}
 	})
@@ -548,7 +548,7 @@ func TestATenantsAdminSeesAndTakesItsOwnOnly(t *testing.T) {
 	})
 	t.Run("its own is taken, and the record names who", func(t *testing.T) {
 		status, body := b.tenantAdmin("POST", "/brain/acme/admin/leases/"+string(mine[:10])+"/revoke")
-		if got := decode[desk.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
+		if got := decode[view.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
 			t.Errorf("%d %s", status, body)
 		}
 	})
@@ -573,7 +573,7 @@ func TestTenThousandHoldersComeInPages(t *testing.T) {
 		if status != 200 {
 			t.Fatal(status, body)
 		}
-		var p desk.HolderPage
+		var p view.HolderPage
 		if err := json.Unmarshal([]byte(body), &p); err != nil {
 			t.Fatal(err)
 		}
@@ -614,9 +614,9 @@ func TestShownTokensAreUniqueAndFindTheirHolder(t *testing.T) {
 	b.engine.Hold(lease.Holder{Token: "SAMEBEGINNINGAAAAAAAAAAAAA", Tenant: "acme", User: "a"}, nil)
 	b.engine.Hold(lease.Holder{Token: "SAMEBEGINNINGBBBBBBBBBBBBB", Tenant: "acme", User: "b"}, nil)
 	_, body := b.operator("GET", admin.InternalPath+"holders")
-	for _, h := range decode[desk.HolderPage](t, body).Holders {
+	for _, h := range decode[view.HolderPage](t, body).Holders {
 		status, body := b.operator("GET", admin.InternalPath+"holders/"+h.Token)
-		if got := decode[desk.Holder](t, body); status != 200 || got.User != h.User {
+		if got := decode[view.Holder](t, body); status != 200 || got.User != h.User {
 			t.Errorf("%s: %d %s", h.Token, status, body)
 		}
 	}
@@ -625,9 +625,9 @@ func TestShownTokensAreUniqueAndFindTheirHolder(t *testing.T) {
 func TestTheDefinitionShowsWhereEachFieldComesFrom(t *testing.T) {
 	b := newBench(t)
 	status, body := b.operator("GET", admin.InternalPath+"definition?name=browser&tenant=acme&project=thesis")
-	want := desk.Definition{Name: "browser", Resource: "browser", Levels: map[string]int{"user": 1, "global": 6}, TTLSeconds: 300, WaitMs: 1000,
+	want := view.Definition{Name: "browser", Resource: "browser", Levels: map[string]int{"user": 1, "global": 6}, TTLSeconds: 300, WaitMs: 1000,
 		Fields: []definition.Field{{Name: "levels.user", Value: "1", Layer: document.System, Ignored: []definition.Ignored{{Layer: document.Bundled, Value: "2", Why: "overridden by system"}}}}}
-	if diff := cmp.Diff(want, decode[desk.Definition](t, body)); status != 200 || diff != "" {
+	if diff := cmp.Diff(want, decode[view.Definition](t, body)); status != 200 || diff != "" {
 		t.Error(status, diff)
 	}
 }
@@ -712,7 +712,7 @@ func TestATenantsOccupancyIsPagedAndHidesNoDrift(t *testing.T) {
 		if status != 200 {
 			t.Fatal(status, body)
 		}
-		page := decode[desk.CounterPage](t, body)
+		page := decode[view.CounterPage](t, body)
 		for _, c := range page.Counters {
 			if c.Tenant != "acme" || !want[c.Project] {
 				t.Fatalf("foreign, or shown twice: %+v", c)
@@ -738,7 +738,7 @@ func TestATenantsOccupancyIsPagedAndHidesNoDrift(t *testing.T) {
 }
 
 // partial is an engine whose store goes away in the middle of a pod's leases.
-type partial struct{ *desktest.Engine }
+type partial struct{ *viewtest.Engine }
 
 func (partial) RevokePod(context.Context, lease.PodID, string) (int, error) {
 	return 7, errors.New("dial mongodb://root:hunter2@db")
@@ -746,7 +746,7 @@ func (partial) RevokePod(context.Context, lease.PodID, string) (int, error) {
 
 func TestAnOrderThatIsCutShortSaysHowFarItCame(t *testing.T) {
 	b := newBench(t)
-	api, err := admin.New(admin.Options{Desk: &desk.Desk{Engine: partial{b.engine}, History: b.engine}, Authority: authority{tokens: b.tokens}})
+	api, err := admin.New(admin.Options{View: &view.View{Engine: partial{b.engine}, History: b.engine}, Authority: authority{tokens: b.tokens}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,11 @@
 // Package admin is the JSON API of operators (/internal/lease/admin/…, all
 // tenants) and of tenant admins (/brain/{tenant}/admin/leases…, their own
-// tenant) over gateway/admin/desk (spec §9). openapi.yaml beside this file
+// tenant) over gateway/admin/view (spec §9). openapi.yaml beside this file
 // describes it and is served by it.
 //
 // The gateway mounts it so:
 //
-//	api, err := admin.New(admin.Options{Desk: d, Authority: who, Log: log})
+//	api, err := admin.New(admin.Options{View: d, Authority: who, Log: log})
 //	internal.Handle("/internal/lease/admin/", api.Internal()) // internal listener
 //	clients.Handle("/brain/", api.Tenant())                   // client listener
 //

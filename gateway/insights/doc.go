@@ -7,7 +7,7 @@
 // on the client listener:
 //
 //	page, err := insights.New(insights.Options{
-//		Desk: d, Ring: ring, Log: log, Origins: conf.Origins,
+//		View: d, Ring: ring, Log: log, Origins: conf.Origins,
 //		Identity: insights.Keys(func() *identity.Authenticator { return live.Load().Identity }),
 //	})
 //	clients.Handle("/insights/", page) // everything below /insights/{tenant}/leases
@@ -17,5 +17,5 @@
 // withdrawn is out at once. No whole token and no secret is in a page.
 //
 // It must not know stores, sessions or documents; it sees leases through
-// gateway/admin/desk.
+// gateway/admin/view.
 package insights

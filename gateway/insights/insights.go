@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
@@ -29,7 +29,7 @@ type Identity interface {
 
 // Options wires a Page.
 type Options struct {
-	Desk     *desk.Desk
+	View     *view.View
 	Identity Identity
 	// Ring seals the sign-in cookie.
 	Ring *seal.Ring
@@ -58,7 +58,7 @@ type Page struct {
 var files embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"span": desk.Span,
+	"span": view.Span,
 }).ParseFS(files, "pages/*.html"))
 
 // Bounds.
@@ -69,8 +69,8 @@ const (
 
 // New makes a Page.
 func New(opt Options) (*Page, error) {
-	if opt.Desk == nil || opt.Identity == nil || opt.Ring == nil {
-		return nil, errors.New("insights: a desk, an identity and a ring are needed")
+	if opt.View == nil || opt.Identity == nil || opt.Ring == nil {
+		return nil, errors.New("insights: a view, an identity and a ring are needed")
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -85,7 +85,7 @@ func New(opt Options) (*Page, error) {
 		// Wrong keys only: a storm of guesses must neither flood the log nor lock
 		// out who has the right one.
 		attempts: rate.NewLimiter(5, 20)}
-	p.views = newViews(opt.Desk, opt.Every*9/10)
+	p.views = newViews(opt.View, opt.Every*9/10)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Path, p.show)
 	mux.HandleFunc("GET "+Path+"/live", p.live)
@@ -171,7 +171,7 @@ func (p *Page) askRevoke(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lookTimeout)
 	defer cancel()
-	h, err := p.opt.Desk.Holder(ctx, desk.Scope{Tenant: tenant}, r.URL.Query().Get("token"))
+	h, err := p.opt.View.Holder(ctx, view.Scope{Tenant: tenant}, r.URL.Query().Get("token"))
 	if err != nil {
 		p.failed(w, tenant, s, err)
 		return
@@ -188,9 +188,9 @@ func (p *Page) revoke(w http.ResponseWriter, r *http.Request) {
 	// The act is finished although the browser leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), lookTimeout)
 	defer cancel()
-	_, err := p.opt.Desk.Revoke(ctx, desk.Scope{Tenant: tenant}, r.PostFormValue("token"), desk.ByTenantAdmin(s.Name))
+	_, err := p.opt.View.Revoke(ctx, view.Scope{Tenant: tenant}, r.PostFormValue("token"), view.ByTenantAdmin(s.Name))
 	notice := "revoked"
-	var missing *desk.NotFoundError
+	var missing *view.NotFoundError
 	switch {
 	case errors.As(err, &missing):
 		notice = "gone"
@@ -205,8 +205,8 @@ func (p *Page) revoke(w http.ResponseWriter, r *http.Request) {
 // failed says what went wrong and what to do about it.
 func (p *Page) failed(w http.ResponseWriter, tenant string, s session, err error) {
 	var (
-		missing *desk.NotFoundError
-		invalid *desk.InvalidError
+		missing *view.NotFoundError
+		invalid *view.InvalidError
 	)
 	switch {
 	case errors.As(err, &missing):
@@ -253,7 +253,7 @@ type leasesPage struct {
 
 type confirmPage struct {
 	frame
-	Holder desk.Holder
+	Holder view.Holder
 }
 
 type messagePage struct {

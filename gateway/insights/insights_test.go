@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desktest"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/viewtest"
 	"github.com/vancetope/mcp-lease-gateway/gateway/insights"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -52,7 +52,7 @@ func (d *directory) withdraw() {
 
 type site struct {
 	*testing.T
-	engine *desktest.Engine
+	engine *viewtest.Engine
 	people *directory
 	url    string
 	client *http.Client
@@ -64,8 +64,8 @@ func newSite(t *testing.T, change ...func(*insights.Options)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, engine: desktest.New(time.Now), people: &directory{}}
-	opt := insights.Options{Desk: &desk.Desk{Engine: s.engine, History: s.engine}, Identity: s.people, Ring: ring,
+	s := &site{T: t, engine: viewtest.New(time.Now), people: &directory{}}
+	opt := insights.Options{View: &view.View{Engine: s.engine, History: s.engine}, Identity: s.people, Ring: ring,
 		Every: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&opt)
@@ -208,8 +208,8 @@ func TestTheCookieIsKeptFromScriptsAndOtherSites(t *testing.T) {
 
 func TestACookieOverTheNetIsSecure(t *testing.T) {
 	ring, _ := seal.NewRing([]byte(strings.Repeat("k", seal.KeySize)))
-	e := desktest.New(time.Now)
-	page, err := insights.New(insights.Options{Desk: &desk.Desk{Engine: e, History: e}, Identity: &directory{}, Ring: ring})
+	e := viewtest.New(time.Now)
+	page, err := insights.New(insights.Options{View: &view.View{Engine: e, History: e}, Identity: &directory{}, Ring: ring})
 	if err != nil {
 		t.Fatal(err)
 	}

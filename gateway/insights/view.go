@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -52,7 +52,7 @@ func (f Filter) values() url.Values {
 func readFilter(r *http.Request) (Filter, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return Filter{}, &desk.InvalidError{Message: "the query cannot be read"}
+		return Filter{}, &view.InvalidError{Message: "the query cannot be read"}
 	}
 	get := func(name string) string { return strings.TrimSpace(q.Get(name)) }
 	return Filter{Project: get("project"), User: get("user"), Resource: get("resource"), Type: get("type"), Pod: get("pod"), After: get("after")}, nil
@@ -60,7 +60,7 @@ func readFilter(r *http.Request) (Filter, error) {
 
 // View is what a page shows of a tenant.
 type View struct {
-	Holders   []desk.Holder
+	Holders   []view.Holder
 	Next      string // address of the next page, or ""
 	Resources []Resource
 	MoreBars  int // bars left out
@@ -78,7 +78,7 @@ type Resource struct {
 
 // Bar is one counter of the tenant's own levels.
 type Bar struct {
-	desk.Counter
+	view.Counter
 	Who     string  // the tenant, project or user
 	Percent float64 // of the cap, at most 100
 	Mark    float64 // where BOOKED stands, in percent of the cap
@@ -88,7 +88,7 @@ type Bar struct {
 
 // Event is one line of what happened.
 type Event struct {
-	desk.Event
+	view.Event
 	AgoSeconds int64
 	Text       string
 }
@@ -96,9 +96,9 @@ type Event struct {
 // views makes views, at most one per tenant and filter in a while, however many
 // watch.
 type views struct {
-	desk  *desk.Desk
-	fresh time.Duration
-	group singleflight.Group
+	leases *view.View
+	fresh  time.Duration
+	group  singleflight.Group
 
 	mu    sync.Mutex
 	known map[viewKey]*View
@@ -107,8 +107,8 @@ type views struct {
 
 // rest is what the views of a tenant share, whatever their filters.
 type rest struct {
-	counters []desk.Counter
-	events   []desk.Event
+	counters []view.Counter
+	events   []view.Event
 	until    time.Time
 }
 
@@ -117,8 +117,8 @@ type viewKey struct {
 	filter Filter
 }
 
-func newViews(d *desk.Desk, fresh time.Duration) *views {
-	return &views{desk: d, fresh: fresh, known: map[viewKey]*View{}, rest: map[string]*rest{}}
+func newViews(d *view.View, fresh time.Duration) *views {
+	return &views{leases: d, fresh: fresh, known: map[viewKey]*View{}, rest: map[string]*rest{}}
 }
 
 // forget lets the next look of a tenant be a new one.
@@ -169,9 +169,9 @@ func (vs *views) look(ctx context.Context, tenant string, f Filter) (*View, erro
 }
 
 func (vs *views) make(ctx context.Context, tenant string, f Filter) (*View, error) {
-	scope := desk.Scope{Tenant: tenant}
+	scope := view.Scope{Tenant: tenant}
 	taken := time.Now()
-	page, err := vs.desk.Holders(ctx, scope, desk.HolderQuery{Project: f.Project, User: f.User, Resource: f.Resource,
+	page, err := vs.leases.Holders(ctx, scope, view.HolderQuery{Project: f.Project, User: f.User, Resource: f.Resource,
 		Type: f.Type, Pod: f.Pod, After: f.After, Limit: pageHolders})
 	if err != nil {
 		return nil, err
@@ -214,11 +214,11 @@ func (vs *views) shared(ctx context.Context, tenant string) (*rest, error) {
 	made, err, _ := vs.group.Do(tenant, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 		defer cancel()
-		scope, q := desk.Scope{Tenant: tenant}, desk.CounterQuery{Limit: desk.MaxLimit}
+		scope, q := view.Scope{Tenant: tenant}, view.CounterQuery{Limit: view.MaxLimit}
 		began := time.Now()
 		r := &rest{}
 		for {
-			page, err := vs.desk.Counters(ctx, scope, q)
+			page, err := vs.leases.Counters(ctx, scope, q)
 			if err != nil {
 				return nil, err
 			}
@@ -228,7 +228,7 @@ func (vs *views) shared(ctx context.Context, tenant string) (*rest, error) {
 			}
 		}
 		var err error
-		if r.events, err = vs.desk.Events(ctx, scope, pageEvents); err != nil {
+		if r.events, err = vs.leases.Events(ctx, scope, pageEvents); err != nil {
 			return nil, err
 		}
 		// Much shorter than a tick: who watches alone sees bars as new as holders.
@@ -245,12 +245,12 @@ func (vs *views) shared(ctx context.Context, tenant string) (*rest, error) {
 }
 
 // bars shows drifted and full counters first, and only what somebody holds.
-func bars(counters []desk.Counter, f Filter) ([]Resource, int) {
-	counters = slices.DeleteFunc(counters, func(c desk.Counter) bool {
+func bars(counters []view.Counter, f Filter) ([]Resource, int) {
+	counters = slices.DeleteFunc(counters, func(c view.Counter) bool {
 		return c.Count == 0 && c.Booked == 0 || f.Resource != "" && c.Resource != f.Resource || f.Project != "" && c.Level == "project" && c.Project != f.Project ||
 			f.User != "" && c.Level == "user" && c.User != f.User
 	})
-	slices.SortStableFunc(counters, func(a, b desk.Counter) int {
+	slices.SortStableFunc(counters, func(a, b view.Counter) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), -cmp.Compare(share(a), share(b)), cmp.Compare(a.ID, b.ID))
 	})
 	more := max(0, len(counters)-pageBars)
@@ -271,7 +271,7 @@ func bars(counters []desk.Counter, f Filter) ([]Resource, int) {
 	return out, more
 }
 
-func rank(c desk.Counter) int {
+func rank(c view.Counter) int {
 	switch {
 	case c.Drift != 0:
 		return 0
@@ -283,9 +283,9 @@ func rank(c desk.Counter) int {
 	return 3
 }
 
-func share(c desk.Counter) float64 { return float64(c.Count) / float64(max(1, c.Cap)) }
+func share(c view.Counter) float64 { return float64(c.Count) / float64(max(1, c.Cap)) }
 
-func bar(c desk.Counter) Bar {
+func bar(c view.Counter) Bar {
 	b := Bar{Counter: c, Percent: min(100, 100*share(c)), Mark: min(100, 100*float64(c.Booked)/float64(max(1, c.Cap))), Full: c.Count >= c.Cap}
 	switch c.Level {
 	case "tenant":
@@ -299,7 +299,7 @@ func bar(c desk.Counter) Bar {
 }
 
 // sentence says an event as a person would, behind its kind.
-func sentence(e desk.Event) string {
+func sentence(e view.Event) string {
 	what := cmp.Or(e.Resource, e.Lease, "a lease")
 	if e.Kind == "refused" {
 		switch {

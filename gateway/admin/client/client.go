@@ -1,6 +1,6 @@
 // Package client calls the operators' face of the admin API of a pod. It speaks
-// the forms of gateway/admin/desk and turns refusals back into its errors, so
-// that a caller need not know whether it asked a desk or a pod.
+// the forms of gateway/admin/view and turns refusals back into its errors, so
+// that a caller need not know whether it asked a view or a pod.
 //
 // It must not know configuration files, stores or how answers are printed.
 package client
@@ -18,7 +18,7 @@ import (
 	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -72,39 +72,39 @@ func New(endpoint, token, by string, hc *http.Client) (*Client, error) {
 func (c *Client) Endpoint() string { return c.base.String() }
 
 // Holders lists one page of holders.
-func (c *Client) Holders(ctx context.Context, q desk.HolderQuery) (desk.HolderPage, error) {
-	return call[desk.HolderPage](ctx, c, http.MethodGet, values(map[string]string{"tenant": q.Tenant, "project": q.Project, "user": q.User,
+func (c *Client) Holders(ctx context.Context, q view.HolderQuery) (view.HolderPage, error) {
+	return call[view.HolderPage](ctx, c, http.MethodGet, values(map[string]string{"tenant": q.Tenant, "project": q.Project, "user": q.User,
 		"resource": q.Resource, "type": q.Type, "pod": q.Pod, "state": strings.Join(q.States, ","), "after": q.After, "limit": number(q.Limit)}), "holders")
 }
 
 // Holder shows one holder.
-func (c *Client) Holder(ctx context.Context, token string) (desk.Holder, error) {
-	return call[desk.Holder](ctx, c, http.MethodGet, nil, "holders", token)
+func (c *Client) Holder(ctx context.Context, token string) (view.Holder, error) {
+	return call[view.Holder](ctx, c, http.MethodGet, nil, "holders", token)
 }
 
 // Counters lists one page of counters.
-func (c *Client) Counters(ctx context.Context, q desk.CounterQuery) (desk.CounterPage, error) {
+func (c *Client) Counters(ctx context.Context, q view.CounterQuery) (view.CounterPage, error) {
 	drifted := ""
 	if q.Drifted {
 		drifted = "true"
 	}
-	return call[desk.CounterPage](ctx, c, http.MethodGet, values(map[string]string{"resource": q.Resource, "level": q.Level, "tenant": q.Tenant,
+	return call[view.CounterPage](ctx, c, http.MethodGet, values(map[string]string{"resource": q.Resource, "level": q.Level, "tenant": q.Tenant,
 		"project": q.Project, "user": q.User, "drifted": drifted, "after": q.After, "limit": number(q.Limit)}), "counters")
 }
 
 // Definition shows a merged definition.
-func (c *Client) Definition(ctx context.Context, tenant, project, name string) (desk.Definition, error) {
-	return call[desk.Definition](ctx, c, http.MethodGet, values(map[string]string{"tenant": tenant, "project": project, "name": name}), "definition")
+func (c *Client) Definition(ctx context.Context, tenant, project, name string) (view.Definition, error) {
+	return call[view.Definition](ctx, c, http.MethodGet, values(map[string]string{"tenant": tenant, "project": project, "name": name}), "definition")
 }
 
 // Revoke takes a lease away.
-func (c *Client) Revoke(ctx context.Context, token string) (desk.Holder, error) {
-	return call[desk.Holder](ctx, c, http.MethodPost, nil, "holders", token, "revoke")
+func (c *Client) Revoke(ctx context.Context, token string) (view.Holder, error) {
+	return call[view.Holder](ctx, c, http.MethodPost, nil, "holders", token, "revoke")
 }
 
 // RevokePod takes every lease of a pod away.
-func (c *Client) RevokePod(ctx context.Context, pod string) (desk.PodRevoked, error) {
-	return call[desk.PodRevoked](ctx, c, http.MethodPost, nil, "pods", pod, "revoke")
+func (c *Client) RevokePod(ctx context.Context, pod string) (view.PodRevoked, error) {
+	return call[view.PodRevoked](ctx, c, http.MethodPost, nil, "pods", pod, "revoke")
 }
 
 // Sweep runs a reaper round.
@@ -113,8 +113,8 @@ func (c *Client) Sweep(ctx context.Context) (lease.Swept, error) {
 }
 
 // Reconcile runs a reconcile pass.
-func (c *Client) Reconcile(ctx context.Context) (desk.Reconciled, error) {
-	return call[desk.Reconciled](ctx, c, http.MethodPost, nil, "reconcile")
+func (c *Client) Reconcile(ctx context.Context) (view.Reconciled, error) {
+	return call[view.Reconciled](ctx, c, http.MethodPost, nil, "reconcile")
 }
 
 func values(m map[string]string) url.Values {
@@ -140,7 +140,7 @@ func call[T any](ctx context.Context, c *Client, method string, query url.Values
 	for i, p := range path {
 		// A dot segment would be cleaned away and another address be called.
 		if p == "" || p == "." || p == ".." {
-			return v, &desk.InvalidError{Message: fmt.Sprintf("%q names nothing", p)}
+			return v, &view.InvalidError{Message: fmt.Sprintf("%q names nothing", p)}
 		}
 		escaped[i] = url.PathEscape(p)
 	}
@@ -150,7 +150,7 @@ func call[T any](ctx context.Context, c *Client, method string, query url.Values
 	}
 	r, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
-		return v, &desk.InvalidError{Message: err.Error()}
+		return v, &view.InvalidError{Message: err.Error()}
 	}
 	r.Header.Set(admin.TokenHeader, c.token)
 	if admin.ValidOperator(c.by) {
@@ -187,18 +187,18 @@ func (c *Client) refusal(status int, body []byte) error {
 	}
 	switch f.Error.Code {
 	case admin.CodeNotFound:
-		return &desk.NotFoundError{Message: f.Error.Message}
+		return &view.NotFoundError{Message: f.Error.Message}
 	case admin.CodeInvalid, admin.CodeMethod:
-		return &desk.InvalidError{Message: f.Error.Message}
+		return &view.InvalidError{Message: f.Error.Message}
 	case admin.CodeDefinition:
-		return &desk.DefinitionError{Err: errors.New(f.Error.Message)}
+		return &view.DefinitionError{Err: errors.New(f.Error.Message)}
 	case admin.CodeCutShort:
-		return &desk.CutShortError{Message: f.Error.Message}
+		return &view.CutShortError{Message: f.Error.Message}
 	case admin.CodeUnauthenticated, admin.CodeForbidden:
 		return &RefusedError{Endpoint: c.Endpoint(), Message: f.Error.Message}
 	}
 	if what, why, ok := strings.Cut(f.Error.Message, " cannot be reached; "); ok {
-		return &desk.UnavailableError{What: what, Err: errors.New(why)}
+		return &view.UnavailableError{What: what, Err: errors.New(why)}
 	}
-	return &desk.UnavailableError{Err: errors.New(f.Error.Message)}
+	return &view.UnavailableError{Err: errors.New(f.Error.Message)}
 }

@@ -1,4 +1,4 @@
-package desk
+package view
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ type Counter struct {
 
 // Counters lists counters of the scope: all, or those of a tenant's tenant,
 // project and user levels. The global level belongs to no tenant.
-func (d *Desk) Counters(ctx context.Context, s Scope, q CounterQuery) (CounterPage, error) {
+func (d *View) Counters(ctx context.Context, s Scope, q CounterQuery) (CounterPage, error) {
 	for _, f := range [][2]string{{"resource", q.Resource}, {"level", q.Level}, {"tenant", q.Tenant}, {"project", q.Project}, {"user", q.User}} {
 		if err := checkText(f[0], f[1]); err != nil {
 			return CounterPage{}, err

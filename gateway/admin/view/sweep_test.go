@@ -1,4 +1,4 @@
-package desk_test
+package view_test
 
 import (
 	"context"
@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desk"
-	"github.com/vancetope/mcp-lease-gateway/gateway/admin/desktest"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
+	"github.com/vancetope/mcp-lease-gateway/gateway/admin/viewtest"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
 // patient is an engine whose rounds wait for the store again and again.
 type patient struct {
-	*desktest.Engine
+	*viewtest.Engine
 	t *testing.T
 }
 
@@ -23,11 +23,11 @@ func (p patient) Sweep(context.Context) (lease.Swept, error) {
 }
 
 func TestASweepIsNotBegunWhereTheStoreIsAway(t *testing.T) {
-	e := desktest.New(time.Now)
+	e := viewtest.New(time.Now)
 	e.Fail(errors.New("the store is away"))
-	d := &desk.Desk{Engine: patient{e, t}, History: e, Happened: func(e lease.Event) { t.Errorf("%+v is on record", e) }}
+	d := &view.View{Engine: patient{e, t}, History: e, Happened: func(e lease.Event) { t.Errorf("%+v is on record", e) }}
 	_, err := d.Sweep(t.Context(), "operator ops")
-	if _, ok := errors.AsType[*desk.UnavailableError](err); !ok {
+	if _, ok := errors.AsType[*view.UnavailableError](err); !ok {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package desk
+package view
 
 import (
 	"context"
@@ -92,7 +92,7 @@ type PodRevoked struct {
 }
 
 // Holders lists holders of the scope.
-func (d *Desk) Holders(ctx context.Context, s Scope, q HolderQuery) (HolderPage, error) {
+func (d *View) Holders(ctx context.Context, s Scope, q HolderQuery) (HolderPage, error) {
 	f, err := q.filter(s)
 	if err != nil {
 		return HolderPage{}, err
@@ -119,7 +119,7 @@ func (d *Desk) Holders(ctx context.Context, s Scope, q HolderQuery) (HolderPage,
 }
 
 // Holder shows one holder, living or revoked, by the beginning of its token.
-func (d *Desk) Holder(ctx context.Context, s Scope, short string) (Holder, error) {
+func (d *View) Holder(ctx context.Context, s Scope, short string) (Holder, error) {
 	h, err := d.resolve(ctx, s, short, allStates...)
 	if err != nil {
 		return Holder{}, err
@@ -155,7 +155,7 @@ func (q HolderQuery) filter(s Scope) (lease.Filter, error) {
 // resolve finds the one holder of the scope whose token is short or begins with
 // it. Tokens sort, so those that begin with short are the first behind
 // it.
-func (d *Desk) resolve(ctx context.Context, s Scope, short string, states ...lease.State) (lease.Holder, error) {
+func (d *View) resolve(ctx context.Context, s Scope, short string, states ...lease.State) (lease.Holder, error) {
 	if err := checkToken(short); err != nil {
 		return lease.Holder{}, err
 	}

@@ -1,4 +1,4 @@
-package share
+package quota
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 )
 
 func TestNobodyTakesAll(t *testing.T) {
-	fill := func(p *Pool, next func(i int) Who) (n int) {
+	fill := func(p *Pool, next func(i int) Key) (n int) {
 		for p.Take(next(n), 1) {
 			n++
 		}
@@ -17,7 +17,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	t.Run("a user gets a third, and another tenant and another user of the same one find room", func(t *testing.T) {
 		p := New(func() int64 { return 12 })
 		one := Of("acme", "thesis", "u1")
-		if n := fill(p, func(int) Who { return one }); n != 4 {
+		if n := fill(p, func(int) Key { return one }); n != 4 {
 			t.Errorf("one user took %d of 12", n)
 		}
 		if p.Take(Of("acme", "other", "u1"), 1) {
@@ -29,7 +29,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	})
 	t.Run("a tenant of many users gets less than a half", func(t *testing.T) {
 		p := New(func() int64 { return 100 })
-		if n := fill(p, func(i int) Who { return Of("acme", "thesis", fmt.Sprint("u", i)) }); n >= 50 || n < 40 {
+		if n := fill(p, func(i int) Key { return Of("acme", "thesis", fmt.Sprint("u", i)) }); n >= 50 || n < 40 {
 			t.Errorf("one tenant took %d of 100", n)
 		}
 		if !p.Take(Of("beta", "thesis", ""), 1) {
@@ -38,7 +38,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	})
 	t.Run("where no user is known, a project has the share", func(t *testing.T) {
 		p := New(func() int64 { return 12 })
-		fill(p, func(int) Who { return Of("acme", "thesis", "") })
+		fill(p, func(int) Key { return Of("acme", "thesis", "") })
 		if !p.Take(Of("acme", "other", ""), 1) {
 			t.Error("another project found no room")
 		}
@@ -61,7 +61,7 @@ func TestWhatIsGivenBackIsNobodys(t *testing.T) {
 		limit := rapid.Int64Range(0, 40).Draw(t, "limit")
 		p := New(func() int64 { return limit })
 		type taken struct {
-			who Who
+			who Key
 			n   int64
 		}
 		var all []taken

@@ -1,4 +1,4 @@
-package paced_test
+package ratelog_test
 
 import (
 	"log/slog"
@@ -7,27 +7,27 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/internal/paced"
+	"github.com/vancetope/mcp-lease-gateway/internal/ratelog"
 	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 func TestAStormIsAFewLinesAndACount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output.Buffer
-		l := paced.New(slog.New(slog.NewTextHandler(&out, nil)))
+		l := ratelog.New(slog.New(slog.NewTextHandler(&out, nil)))
 		for range 1000 {
 			l.Write(t.Context(), slog.LevelWarn, "refused", slog.String("path", "/x"))
 		}
-		if n := strings.Count(out.String(), "refused"); n != paced.Burst {
+		if n := strings.Count(out.String(), "refused"); n != ratelog.Burst {
 			t.Errorf("%d lines at once", n)
 		}
-		time.Sleep(paced.Later)
+		time.Sleep(ratelog.Later)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "leftOut=980"); n != 1 {
 			t.Errorf("the others are not counted once: %s", out.String())
 		}
 		l.Write(t.Context(), slog.LevelWarn, "refused", slog.String("path", "/later"))
-		time.Sleep(2 * paced.Later)
+		time.Sleep(2 * ratelog.Later)
 		synctest.Wait()
 		if s := out.String(); !strings.Contains(s, "path=/later") || strings.Count(s, "leftOut") != 1 {
 			t.Errorf("after the storm: %s", s)

@@ -1,8 +1,8 @@
-// Package desktest is a lease engine in memory for tests of what is above the
-// engine: the desk, the admin API, the page and the commands. It keeps the
+// Package viewtest is a lease engine in memory for tests of what is above the
+// engine: the view, the admin API, the page and the commands. It keeps the
 // promises of lease.Manager that those depend on (token order, filters, causes,
 // marks) and nothing of its concurrency or storage protocol.
-package desktest
+package viewtest
 
 import (
 	"cmp"

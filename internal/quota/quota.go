@@ -1,19 +1,19 @@
-// Package share divides something bounded among tenants and their users, so that
+// Package quota divides something bounded among tenants and their users, so that
 // nobody takes all of it. It knows neither what is shared nor HTTP.
-package share
+package quota
 
 import "sync"
 
-// Who is one that has a share: a tenant's user, or its project where no user is
+// Key is one that has a share: a tenant's user, or its project where no user is
 // known.
-type Who struct{ tenant, project, user string }
+type Key struct{ tenant, project, user string }
 
 // Of returns who a scope counts for.
-func Of(tenant, project, user string) Who {
+func Of(tenant, project, user string) Key {
 	if user != "" {
 		project = "" // a user's projects count together
 	}
-	return Who{tenant, project, user}
+	return Key{tenant, project, user}
 }
 
 // Parts is in how many sums a unit counts: that of all, that of its tenant and
@@ -29,26 +29,26 @@ type Pool struct {
 	mu      sync.Mutex
 	used    int64
 	tenants map[string]int64 // those that have any
-	users   map[Who]int64
+	users   map[Key]int64
 }
 
 // New makes a Pool under a limit that may change; nobody loses what they have
 // when it sinks.
 func New(limit func() int64) *Pool {
-	return &Pool{limit: limit, tenants: map[string]int64{}, users: map[Who]int64{}}
+	return &Pool{limit: limit, tenants: map[string]int64{}, users: map[Key]int64{}}
 }
 
 // Limit is the limit in force now.
 func (p *Pool) Limit() int64 { return p.limit() }
 
 // Fits reports whether there is room for n more.
-func (p *Pool) Fits(w Who, n int64) bool {
+func (p *Pool) Fits(w Key, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.room(w, n)
 }
 
-func (p *Pool) room(w Who, n int64) bool {
+func (p *Pool) room(w Key, n int64) bool {
 	limit, tenant := p.limit(), p.tenants[w.tenant]
 	if n == 1 && tenant == 0 && p.used < limit {
 		return true // a third of a small limit is nothing, and a tenant's first unit is no hoard
@@ -57,7 +57,7 @@ func (p *Pool) room(w Who, n int64) bool {
 }
 
 // Take takes n where there is room for them; they are given back with Give.
-func (p *Pool) Take(w Who, n int64) bool {
+func (p *Pool) Take(w Key, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.room(w, n) {
@@ -68,13 +68,13 @@ func (p *Pool) Take(w Who, n int64) bool {
 }
 
 // Give gives n back.
-func (p *Pool) Give(w Who, n int64) {
+func (p *Pool) Give(w Key, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.add(w, -n)
 }
 
-func (p *Pool) add(w Who, n int64) {
+func (p *Pool) add(w Key, n int64) {
 	p.used += n
 	if p.tenants[w.tenant] += n; p.tenants[w.tenant] == 0 {
 		delete(p.tenants, w.tenant)

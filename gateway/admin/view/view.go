@@ -1,4 +1,4 @@
-package desk
+package view
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// Engine is what a desk needs of the lease engine; *lease.Manager is one.
+// Engine is what a view needs of the lease engine; *lease.Manager is one.
 type Engine interface {
 	Find(ctx context.Context, f lease.Filter) ([]lease.Holder, error)
 	Revoke(ctx context.Context, t lease.Token, c lease.Cause) (lease.Holder, error)
@@ -23,15 +23,15 @@ type Engine interface {
 	Occupancies(ctx context.Context, f lease.OccupancyFilter) ([]lease.Occupancy, error)
 }
 
-// History is what a desk reads past the engine; a lease.Store is one.
+// History is what a view reads past the engine; a lease.Store is one.
 type History interface {
 	Events(ctx context.Context, tenant string, limit int) ([]lease.Event, error)
 	Pods(ctx context.Context) ([]lease.Pod, error)
 }
 
-// Desk answers and acts. The zero Desk is not usable: Engine and History must
+// View answers and acts. The zero View is not usable: Engine and History must
 // be set. It is safe for concurrent use.
-type Desk struct {
+type View struct {
 	Engine  Engine
 	History History
 	// Definitions is nil where no documents can be read.
@@ -116,7 +116,7 @@ type Scope struct {
 	Tenant string
 }
 
-func (d *Desk) now() time.Time {
+func (d *View) now() time.Time {
 	if d.Now != nil {
 		return d.Now()
 	}
@@ -129,7 +129,7 @@ const clockLife = time.Minute
 // storeNow is the store's time, by which holders and marks are dated: the
 // clocks of an operator's machine and of the store may differ. Where no pod has
 // ever registered it is our own.
-func (d *Desk) storeNow(ctx context.Context) time.Time {
+func (d *View) storeNow(ctx context.Context) time.Time {
 	if d.Now != nil {
 		return d.Now()
 	}
@@ -149,7 +149,7 @@ func (d *Desk) storeNow(ctx context.Context) time.Time {
 	return time.Now().Add(d.ahead)
 }
 
-func (d *Desk) tell(e lease.Event) {
+func (d *View) tell(e lease.Event) {
 	if d.Happened != nil {
 		e.At = d.now()
 		d.Happened(e)
@@ -158,7 +158,7 @@ func (d *Desk) tell(e lease.Event) {
 
 // Revoke takes a lease away by decision: mark, slots back, handler by the
 // matrix (spec §9). short is the beginning of a token; by is who asks.
-func (d *Desk) Revoke(ctx context.Context, s Scope, short, by string) (Holder, error) {
+func (d *View) Revoke(ctx context.Context, s Scope, short, by string) (Holder, error) {
 	h, err := d.resolve(ctx, s, short, lease.Pending, lease.Held)
 	if err != nil {
 		var missing *NotFoundError
@@ -190,7 +190,7 @@ func (d *Desk) Revoke(ctx context.Context, s Scope, short, by string) (Holder, e
 
 // goneAlready explains a token that does not live any more, where its mark can
 // still be read, and else returns err.
-func (d *Desk) goneAlready(ctx context.Context, s Scope, short string, err error) error {
+func (d *View) goneAlready(ctx context.Context, s Scope, short string, err error) error {
 	h, lookErr := d.resolve(ctx, s, short, lease.Revoked)
 	if lookErr != nil || h.Revocation == nil {
 		return err
@@ -201,7 +201,7 @@ func (d *Desk) goneAlready(ctx context.Context, s Scope, short string, err error
 
 // RevokePod takes away every lease of a pod. A pod that is neither registered
 // nor holds or held anything is not found.
-func (d *Desk) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error) {
+func (d *View) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error) {
 	if err := checkText("pod", pod); err != nil {
 		return PodRevoked{}, err
 	}
@@ -236,7 +236,7 @@ func (d *Desk) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 	return PodRevoked{Pod: pod, Revoked: n}, nil
 }
 
-func (d *Desk) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
+func (d *View) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 	pods, err := d.History.Pods(ctx)
 	if err != nil {
 		return false, &UnavailableError{Err: err}
@@ -254,7 +254,7 @@ func (d *Desk) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 }
 
 // Sweep runs one reaper round now, with handlers.
-func (d *Desk) Sweep(ctx context.Context, by string) (lease.Swept, error) {
+func (d *View) Sweep(ctx context.Context, by string) (lease.Swept, error) {
 	// A round has many parts, and each would wait for a store that is not there.
 	if _, err := d.History.Pods(ctx); err != nil {
 		return lease.Swept{}, &UnavailableError{Err: err}
@@ -269,7 +269,7 @@ func (d *Desk) Sweep(ctx context.Context, by string) (lease.Swept, error) {
 }
 
 // Reconcile puts drifted counters right now; the safety margin stands.
-func (d *Desk) Reconcile(ctx context.Context, by string) (Reconciled, error) {
+func (d *View) Reconcile(ctx context.Context, by string) (Reconciled, error) {
 	done, err := d.Engine.Reconcile(ctx)
 	if err != nil {
 		return Reconciled{}, &UnavailableError{Err: err}
@@ -281,7 +281,7 @@ func (d *Desk) Reconcile(ctx context.Context, by string) (Reconciled, error) {
 
 // Definition is the merged definition as an acquire in this scope would see it,
 // read past the cache.
-func (d *Desk) Definition(ctx context.Context, tenant, project, name string) (Definition, error) {
+func (d *View) Definition(ctx context.Context, tenant, project, name string) (Definition, error) {
 	for _, f := range [][2]string{{"name", name}, {"tenant", tenant}, {"project", project}} {
 		if f[1] == "" {
 			return Definition{}, &InvalidError{Message: "name the " + f[0] + " of the definition"}
@@ -316,7 +316,7 @@ func (d *Desk) Definition(ctx context.Context, tenant, project, name string) (De
 }
 
 // Events lists what happened in the last hour, newest first. Limit 0 means 100.
-func (d *Desk) Events(ctx context.Context, s Scope, limit int) ([]Event, error) {
+func (d *View) Events(ctx context.Context, s Scope, limit int) ([]Event, error) {
 	limit, err := checkLimit(limit)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package desk is what an operator or a tenant's admin sees of the leases and
+// Package view is what an operator or a tenant's admin sees of the leases and
 // does to them (spec §9), without HTTP and without a page: holders with their
 // ages, counters with what books them, merged definitions, recent events,
 // revocation, sweep and reconcile. Its types are the stable JSON forms of the
@@ -9,4 +9,4 @@
 // beginning of its token that is unique, and found again by it.
 //
 // It must not know HTTP, cookies, HTML or how a caller was authenticated.
-package desk
+package view
