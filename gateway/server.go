@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
-	"github.com/vancetope/mcp-lease-gateway/gateway/h1"
+	"github.com/vancetope/mcp-lease-gateway/internal/h1"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/internal/ratelog"
@@ -96,7 +96,7 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 	s.client = s.server(logged(opt.Log, "client", s.serveClient))
 	s.internal = s.server(logged(opt.Log, "internal", s.serveInternal))
 	if opt.Certificate == nil {
-		s.short = h1.New(s.client)
+		s.short = h1.NewServer(s.client)
 	}
 	if a, ok := s.listener.Addr().(*net.TCPAddr); ok {
 		s.loopback = a.IP.IsLoopback()

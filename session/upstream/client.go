@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
+	"github.com/vancetope/mcp-lease-gateway/internal/h1"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
-	"github.com/vancetope/mcp-lease-gateway/session/upstream/h1"
 )
 
 // Client sends requests to upstream servers. It follows no redirect, reads no
@@ -33,7 +33,7 @@ func NewClient(policy func() *egress.Policy) *Client {
 }
 
 func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *h1.Transport {
-	return h1.New(&http.Transport{
+	return h1.NewTransport(&http.Transport{
 		DialContext:         dial,
 		DisableCompression:  true, // bytes go through as they came
 		MaxIdleConns:        0,

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// peekable says that an idle connection can be looked at without waiting.
-const peekable = true
+// canPeek says that an idle connection can be looked at without waiting.
+const canPeek = true
 
-// watch returns how to look whether nothing has come in on an idle connection,
+// silence returns how to look whether nothing has come in on an idle connection,
 // its end included.
-func watch(c net.Conn) func() bool {
+func silence(c net.Conn) func() bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return func() bool { return false }

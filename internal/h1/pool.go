@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// conn is a connection to a server. Whoever has it uses it alone.
-type conn struct {
+// clientConn is a connection to a server. Whoever has it uses it alone.
+type clientConn struct {
 	net.Conn
-	r        *bufio.Reader // reads from the conn itself, so that heads have a bound
+	r        *bufio.Reader // reads from the clientConn itself, so that heads have a bound
 	headLeft int64         // bytes that may still be read
 	shut     func()        // closes it; made once, since every request asks for it
-	quiet    func() bool   // reports whether nothing has come in, its end included
+	silent   func() bool   // reports whether nothing has come in, its end included
 	idle     time.Time     // since when it is in the pool
 }
 
-// newConn makes a conn of a fresh connection.
-func newConn(nc net.Conn) *conn {
-	c := &conn{Conn: nc}
+// newClientConn makes a clientConn of a fresh connection.
+func newClientConn(nc net.Conn) *clientConn {
+	c := &clientConn{Conn: nc}
 	c.r = bufio.NewReader(c)
 	c.shut = func() { _ = nc.Close() }
-	c.quiet = watch(nc)
+	c.silent = silence(nc)
 	return c
 }
 
-func (c *conn) Read(p []byte) (int, error) {
+func (c *clientConn) Read(p []byte) (int, error) {
 	if c.headLeft <= 0 {
 		return 0, errHead
 	}
@@ -38,35 +38,35 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pool keeps idle connections by address, the last used on top.
-type pool struct {
+// connPool keeps idle connections by address, the last used on top.
+type connPool struct {
 	timeout time.Duration // how long a connection may be idle; 0 for ever
 
 	mu    sync.Mutex
-	idle  map[string][]*conn
+	idle  map[string][]*clientConn
 	sweep *time.Timer // nil while nothing is idle
 }
 
 // get takes a connection that is as idle as it was left: one that the server
 // has closed, or on which it has spoken unasked, is of no use.
-func (p *pool) get(addr string) *conn {
+func (p *connPool) get(addr string) *clientConn {
 	for {
 		c := p.pop(addr)
 		if c == nil {
 			return nil
 		}
-		if p.fresh(c, time.Now()) && c.quiet() {
+		if p.fresh(c, time.Now()) && c.silent() {
 			return c
 		}
 		c.shut()
 	}
 }
 
-func (p *pool) fresh(c *conn, now time.Time) bool {
+func (p *connPool) fresh(c *clientConn, now time.Time) bool {
 	return p.timeout <= 0 || now.Sub(c.idle) < p.timeout
 }
 
-func (p *pool) pop(addr string) *conn {
+func (p *connPool) pop(addr string) *clientConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.idle[addr]
@@ -80,7 +80,7 @@ func (p *pool) pop(addr string) *conn {
 }
 
 // put gives a connection back.
-func (p *pool) put(addr string, c *conn) {
+func (p *connPool) put(addr string, c *clientConn) {
 	c.idle = time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *pool) put(addr string, c *conn) {
 		return
 	}
 	if p.idle == nil {
-		p.idle = map[string][]*conn{}
+		p.idle = map[string][]*clientConn{}
 	}
 	p.idle[addr] = append(p.idle[addr], c)
 	if p.sweep == nil && p.timeout > 0 {
@@ -98,7 +98,7 @@ func (p *pool) put(addr string, c *conn) {
 }
 
 // drop closes what has been idle for too long.
-func (p *pool) drop() {
+func (p *connPool) drop() {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *pool) drop() {
 			delete(p.idle, addr)
 			continue
 		}
-		p.idle[addr] = append([]*conn(nil), of[old:]...)
+		p.idle[addr] = append([]*clientConn(nil), of[old:]...)
 	}
 	if len(p.idle) == 0 {
 		p.sweep = nil
@@ -122,7 +122,7 @@ func (p *pool) drop() {
 }
 
 // clear closes all.
-func (p *pool) clear() {
+func (p *connPool) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, of := range p.idle {

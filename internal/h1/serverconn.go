@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	small = 4 << 10  // what a connection reads into
-	large = 64 << 10 // the largest plain request, head and body
+	smallBuffer = 4 << 10  // bytes that a connection reads into
+	largeBuffer = 64 << 10 // bytes of the largest accepted request, head and body
 
-	// patience is how long a request that has begun may take to be here whole.
-	// What takes longer is somebody else's affair: net/http's.
-	patience = 50 * time.Millisecond
+	// assembly is how long a request that has begun may take to be here whole.
+	// What takes longer is net/http's.
+	assembly = 50 * time.Millisecond
 
 	// watchAfter is how long a request runs before anybody looks whether its
 	// client is still there.
@@ -27,68 +27,78 @@ const (
 )
 
 var (
-	larges  = sync.Pool{New: func() any { b := make([]byte, large); return &b }}
-	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, small) }}
+	largeBuffers = sync.Pool{New: func() any { b := make([]byte, largeBuffer); return &b }}
+	headReaders  = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, smallBuffer) }}
 )
 
-// maxBigs is how many of the larges are out at once; 16 MiB of them.
-const maxBigs = 256
+// maxLarge is how many large buffers are in use at once; 16 MiB of them.
+const maxLarge = 256
 
-var bigs atomic.Int64
+var largeInUse atomic.Int64
 
-func giveBig(b *[]byte) {
+// takeLarge returns a large buffer, or nil where as many as there may be are in
+// use: nobody is authenticated yet, so strangers share a bounded number.
+func takeLarge() *[]byte {
+	if largeInUse.Add(1) > maxLarge {
+		largeInUse.Add(-1)
+		return nil
+	}
+	return largeBuffers.Get().(*[]byte)
+}
+
+func giveLarge(b *[]byte) {
 	if b != nil {
-		larges.Put(b)
-		bigs.Add(-1)
+		largeBuffers.Put(b)
+		largeInUse.Add(-1)
 	}
 }
 
-// past is a deadline that wakes whoever reads.
+// past is a deadline that ends a read under way.
 var past = time.Unix(1, 0)
 
-// conn is a connection until it is handed on. One goroutine serves it; the watch
-// is the only other one that reads it, and never while serve does.
-type conn struct {
+// serverConn is a client's connection until it is handed on. One goroutine serves
+// it; the watch is the only other one that reads it, and never while serve does.
+type serverConn struct {
 	s      *Server
 	rwc    net.Conn
 	ctx    context.Context // what all its requests know
 	remote string
 	idle   atomic.Bool // waits for a request; who takes it away may close the connection
 
-	buf  []byte // small bytes
+	buf  []byte // smallBuffer long
 	have int    // of them hold what has been read and not been served
 
 	deadline time.Time          // of reading, as it was set last
-	gone     context.CancelFunc // of the request under way
+	cancel   context.CancelFunc // of the request under way
 
 	mu    sync.Mutex
 	watch watchState
 	timer *time.Timer
-	seen  chan struct{} // closed when a watch that reads has ended
+	ended chan struct{} // closed when a watch that reads has ended
 	early byte          // what the watch has read: the next request's first byte
-	got   bool          // there is one
+	isSet bool          // early is
 }
 
 type watchState int
 
 const (
-	unwatched watchState = iota
-	armed                // the timer runs
-	reading              // the watch reads
+	notWatching watchState = iota
+	armed                  // the timer runs
+	reading                // the watch reads
 )
 
-func newConn(s *Server, rwc net.Conn) *conn {
-	c := &conn{s: s, rwc: rwc, remote: rwc.RemoteAddr().String()}
+func newServerConn(s *Server, rwc net.Conn) *serverConn {
+	c := &serverConn{s: s, rwc: rwc, remote: rwc.RemoteAddr().String()}
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.rest)
 	c.ctx = context.WithValue(ctx, http.LocalAddrContextKey, rwc.LocalAddr())
 	c.idle.Store(true)
 	return c
 }
 
-// serve answers plain requests until one is not, or the connection ends.
-func (c *conn) serve() {
+// serve answers accepted requests until one is not, or the connection ends.
+func (c *serverConn) serve() {
 	defer c.s.forget(c)
-	c.buf = make([]byte, small)
+	c.buf = make([]byte, smallBuffer)
 	wait := c.s.rest.ReadHeaderTimeout // of a connection that has not said anything yet
 	for {
 		if c.have == 0 && !c.await(wait) {
@@ -98,23 +108,23 @@ func (c *conn) serve() {
 		if !c.idle.CompareAndSwap(true, false) { // Shutdown has closed it
 			return
 		}
-		all, big, head, length, ok := c.collect()
+		all, large, head, length, ok := c.collect()
 		var r *http.Request
 		if ok {
 			r, ok = parse(all[:head], length)
 		}
 		if !ok {
 			c.handOn(all)
-			giveBig(big)
+			giveLarge(large)
 			return
 		}
-		follows := big == nil && c.have > head+length
-		again := c.answer(r, &body{b: all[head : head+length], big: big}, follows)
-		if big == nil {
+		follows := large == nil && c.have > head+length
+		again := c.answer(r, &body{b: all[head : head+length], large: large}, follows)
+		if large == nil {
 			c.have = copy(c.buf, c.buf[head+length:c.have])
 		}
-		if c.got {
-			c.buf[c.have], c.have, c.got = c.early, c.have+1, false
+		if c.isSet {
+			c.buf[c.have], c.have, c.isSet = c.early, c.have+1, false
 		}
 		if !again || c.s.draining.Load() {
 			_ = c.rwc.Close()
@@ -131,7 +141,7 @@ func (c *conn) serve() {
 }
 
 // await waits for the first bytes of a request.
-func (c *conn) await(wait time.Duration) bool {
+func (c *serverConn) await(wait time.Duration) bool {
 	// A deadline costs a little, so it is moved only when it is a quarter old.
 	if now := time.Now(); c.deadline.Sub(now) < wait*3/4 || c.deadline.Sub(now) > wait {
 		c.deadline = now.Add(wait)
@@ -142,10 +152,10 @@ func (c *conn) await(wait time.Duration) bool {
 	return n > 0
 }
 
-// collect brings a plain request together, in big where the connection's own
-// buffer is too small; big is the caller's to give back. Where the request is not
-// plain, or not here in time, all is what has been read.
-func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
+// collect brings an accepted request together, in a large buffer where the
+// connection's own is too small; large is the caller's to give back. Where the
+// request is not accepted, or not here in time, all is what has been read.
+func (c *serverConn) collect() (all []byte, large *[]byte, head, length int, ok bool) {
 	all = c.buf[:c.have]
 	var until time.Time
 	for {
@@ -153,62 +163,59 @@ func (c *conn) collect() (all []byte, big *[]byte, head, length int, ok bool) {
 		head, length, v = scan(all)
 		need := head + length // 0 while the head is not whole
 		switch {
-		case v == other || need > large || v == more && len(all) == small: // a head that long is unusual
-			return all, big, 0, 0, false
-		case v == plain && len(all) >= need:
-			return all, big, head, length, true
-		case big == nil && need > small:
-			// Nobody is known yet: strangers share a bounded number of these.
-			if bigs.Add(1) > maxBigs {
-				bigs.Add(-1)
+		case v == refused || need > largeBuffer || v == incomplete && len(all) == smallBuffer: // a head that long is unusual
+			return all, large, 0, 0, false
+		case v == accepted && len(all) >= need:
+			return all, large, head, length, true
+		case large == nil && need > smallBuffer:
+			if large = takeLarge(); large == nil {
 				return all, nil, 0, 0, false
 			}
-			big = larges.Get().(*[]byte)
-			all = (*big)[:copy(*big, all)]
+			all = (*large)[:copy(*large, all)]
 			c.have = 0
 		}
 		if until.IsZero() {
-			until = time.Now().Add(patience)
+			until = time.Now().Add(assembly)
 			c.deadline = until
 			_ = c.rwc.SetReadDeadline(until)
 		}
-		room := small
-		if big != nil {
+		room := smallBuffer
+		if large != nil {
 			room = need // what follows waits in the socket
 		}
 		n, err := c.rwc.Read(all[len(all):room])
 		all = all[:len(all)+n]
-		if big == nil {
+		if large == nil {
 			c.have = len(all)
 		}
 		if err != nil && n == 0 {
-			return all, big, 0, 0, false
+			return all, large, 0, 0, false
 		}
 	}
 }
 
 // handOn gives the connection to the http.Server behind, with what was read of it.
-func (c *conn) handOn(b []byte) {
+func (c *serverConn) handOn(b []byte) {
 	_ = c.rwc.SetReadDeadline(time.Time{})
 	_ = c.rwc.SetWriteDeadline(time.Time{})
-	c.s.handed.give(&replay{Conn: c.rwc, b: bytes.Clone(b)})
+	c.s.handoff.give(&replay{Conn: c.rwc, b: bytes.Clone(b)})
 }
 
-// parse has net/http read a head that scan has called plain.
+// parse has net/http read a head that scan has accepted.
 func parse(head []byte, length int) (r *http.Request, ok bool) {
-	br := readers.Get().(*bufio.Reader)
+	br := headReaders.Get().(*bufio.Reader)
 	br.Reset(bytes.NewReader(head))
 	defer func() {
 		br.Reset(nil)
-		readers.Put(br)
+		headReaders.Put(br)
 	}()
 	r, err := http.ReadRequest(br)
 	return r, err == nil && r.ContentLength == int64(length)
 }
 
 // answer runs the handler and reports whether the connection can go on.
-// Where the next request follows already, its client is there, and nobody watches.
-func (c *conn) answer(r *http.Request, b *body, follows bool) (again bool) {
+// Where the next request is here already, so is its client, and nothing watches.
+func (c *serverConn) answer(r *http.Request, b *body, follows bool) (again bool) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	r = r.WithContext(ctx)
@@ -217,7 +224,7 @@ func (c *conn) answer(r *http.Request, b *body, follows bool) (again bool) {
 	if len(b.b) == 0 {
 		r.Body = http.NoBody
 	}
-	c.gone = cancel
+	c.cancel = cancel
 	if !follows {
 		c.startWatch()
 	}
@@ -244,26 +251,26 @@ func (c *conn) answer(r *http.Request, b *body, follows bool) (again bool) {
 
 // startWatch begins to look whether the client is still there when the request
 // has run for a while.
-func (c *conn) startWatch() {
+func (c *serverConn) startWatch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watch = armed
 	if c.timer == nil {
-		c.timer = time.AfterFunc(watchAfter, c.look)
+		c.timer = time.AfterFunc(watchAfter, c.readAhead)
 		return
 	}
 	c.timer.Reset(watchAfter)
 }
 
-// look reads until something comes, the client goes or the request is over.
-func (c *conn) look() {
+// readAhead reads until something comes, the client goes or the request is over.
+func (c *serverConn) readAhead() {
 	c.mu.Lock()
 	if c.watch != armed {
 		c.mu.Unlock()
 		return
 	}
-	c.watch, c.seen = reading, make(chan struct{})
-	seen := c.seen
+	c.watch, c.ended = reading, make(chan struct{})
+	ended := c.ended
 	// The deadline of waiting for this request must not end the watch.
 	_ = c.rwc.SetReadDeadline(time.Time{})
 	c.mu.Unlock()
@@ -271,44 +278,44 @@ func (c *conn) look() {
 	n, err := c.rwc.Read(one[:])
 	c.mu.Lock()
 	if n == 1 {
-		c.early, c.got = one[0], true
+		c.early, c.isSet = one[0], true
 	}
 	if err != nil && c.watch == reading {
-		c.gone()
+		c.cancel()
 	}
 	c.mu.Unlock()
-	close(seen)
+	close(ended)
 }
 
 // endWatch ends the watch, so that serve may read.
-func (c *conn) endWatch() {
+func (c *serverConn) endWatch() {
 	c.timer.Stop()
 	c.mu.Lock()
 	reads := c.watch == reading
-	c.watch = unwatched
-	if reads { // under the lock: look sets its own deadline under it
+	c.watch = notWatching
+	if reads { // under the lock: readAhead sets its own deadline under it
 		c.deadline = past
 		_ = c.rwc.SetReadDeadline(past)
 	}
 	c.mu.Unlock()
 	if reads {
-		<-c.seen
+		<-c.ended
 	}
 }
 
 // body is a request's body, which is here as a whole.
 type body struct {
-	mu   sync.Mutex // a client of the handler's may still read when it has returned
-	over bool
-	b    []byte
-	big  *[]byte // where it lies in one of the larges
+	mu    sync.Mutex // what the handler has started may still read when it has returned
+	ended bool
+	b     []byte
+	large *[]byte // where it lies in a large buffer
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n := copy(p, b.b)
@@ -326,15 +333,15 @@ func (b *body) Close() error { return nil }
 // free gives the memory back, as soon as the handler has read it all: a call may
 // last, and its body is kept once by who answers it.
 func (b *body) free() {
-	giveBig(b.big)
-	b.b, b.big = nil, nil
+	giveLarge(b.large)
+	b.b, b.large = nil, nil
 }
 
-// end is the end of the handler: nobody reads any more.
+// end frees the body after its handler: later reads fail.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over = true
+	b.ended = true
 	b.free()
 }
 

@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the short way.
+// Bounds of a Transport.
 const (
-	// MaxBody is the longest body in bytes that is written at once. Sockets take
+	// MaxBody is the longest body in bytes that is written at once. A socket takes
 	// as much without anybody reading, so a server that answers before it has
-	// read cannot hold the write up.
+	// read cannot block the write.
 	MaxBody = 64 << 10
 	// maxIdle bounds the idle connections to one address.
 	maxIdle = 1024
@@ -35,12 +35,12 @@ type InMemory interface {
 type Transport struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	next *http.Transport
-	pool pool
+	pool connPool
 }
 
-// New makes a Transport in front of next, with next's dialler, idle timeout and
+// NewTransport makes a Transport in front of next, with next's dialler, idle timeout and
 // bound on an answer's head.
-func New(next *http.Transport) *Transport {
+func NewTransport(next *http.Transport) *Transport {
 	t := &Transport{dial: next.DialContext, next: next}
 	t.pool.timeout = next.IdleConnTimeout
 	return t
@@ -62,30 +62,30 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(body.Bytes()) == 0 || len(body.Bytes()) > MaxBody {
 		return t.next.RoundTrip(req)
 	}
-	out := heads.Get().(*bytes.Buffer)
-	defer heads.Put(out)
+	out := requests.Get().(*bytes.Buffer)
+	defer requests.Put(out)
 	out.Reset()
-	if !peekable || !appendRequest(out, req, body.Bytes()) {
-		return t.long(req, body)
+	if !canPeek || !appendRequest(out, req, body.Bytes()) {
+		return t.viaNetHTTP(req, body)
 	}
 	defer func() { _ = body.Close() }()
-	return t.short(req, out.Bytes())
+	return t.direct(req, out.Bytes())
 }
 
-var heads = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+var requests = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// long sends a small body the usual way. net/http writes head and body at once
+// viaNetHTTP sends a small body by net/http. net/http writes head and body at once
 // where it knows the body's type, and may read it after it has answered: so it
 // gets a copy of its own.
-func (t *Transport) long(req *http.Request, body InMemory) (*http.Response, error) {
+func (t *Transport) viaNetHTTP(req *http.Request, body InMemory) (*http.Response, error) {
 	own := req.WithContext(req.Context())
 	own.Body = io.NopCloser(bytes.NewReader(bytes.Clone(body.Bytes())))
 	_ = body.Close()
 	return t.next.RoundTrip(own)
 }
 
-// short writes the request on a connection and reads the head of its answer.
-func (t *Transport) short(req *http.Request, out []byte) (*http.Response, error) {
+// direct writes the request on a connection and reads the head of its answer.
+func (t *Transport) direct(req *http.Request, out []byte) (*http.Response, error) {
 	ctx := req.Context()
 	addr := address(req.URL)
 	for {
@@ -97,9 +97,9 @@ func (t *Transport) short(req *http.Request, out []byte) (*http.Response, error)
 		if !reused {
 			nc, err := t.dial(ctx, "tcp", addr)
 			if err != nil {
-				return nil, because(ctx, err)
+				return nil, causeOf(ctx, err)
 			}
-			c = newConn(nc)
+			c = newClientConn(nc)
 		}
 		resp, written, err := t.exchange(ctx, c, req, out)
 		if err == nil {
@@ -108,13 +108,13 @@ func (t *Transport) short(req *http.Request, out []byte) (*http.Response, error)
 		if reused && written == 0 && ctx.Err() == nil {
 			continue // the server closed it while it was idle, and has seen nothing
 		}
-		return nil, because(ctx, err)
+		return nil, causeOf(ctx, err)
 	}
 }
 
 // exchange sends out and reads an answer's head. On an error the connection is
 // closed; with an answer it belongs to the answer's body.
-func (t *Transport) exchange(ctx context.Context, c *conn, req *http.Request, out []byte) (_ *http.Response, written int, _ error) {
+func (t *Transport) exchange(ctx context.Context, c *clientConn, req *http.Request, out []byte) (_ *http.Response, written int, _ error) {
 	stop := context.AfterFunc(ctx, c.shut)
 	fail := func(err error) (*http.Response, int, error) {
 		stop()
@@ -131,7 +131,7 @@ func (t *Transport) exchange(ctx context.Context, c *conn, req *http.Request, ou
 		return fail(err)
 	}
 	c.headLeft = math.MaxInt64
-	b := &answer{t: t, c: c, ctx: ctx, stop: stop, addr: address(req.URL), from: resp.Body, keep: !resp.Close}
+	b := &answerBody{t: t, c: c, ctx: ctx, stop: stop, addr: address(req.URL), from: resp.Body, keep: !resp.Close}
 	if resp.Body == http.NoBody {
 		b.end(true)
 		return resp, written, nil
@@ -154,7 +154,7 @@ var (
 )
 
 // readHead reads the head of the final answer.
-func readHead(c *conn, req *http.Request) (*http.Response, error) {
+func readHead(c *clientConn, req *http.Request) (*http.Response, error) {
 	for range maxInterim + 1 {
 		resp, err := http.ReadResponse(c.r, req)
 		switch {
@@ -169,18 +169,18 @@ func readHead(c *conn, req *http.Request) (*http.Response, error) {
 	return nil, errInterim
 }
 
-// because is the cause of ctx's end where that is why err came.
-func because(ctx context.Context, err error) error {
+// causeOf is the cause of ctx's end where that is why err came.
+func causeOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// answer is the body of an answer; with its end the connection is free again.
-type answer struct {
+// answerBody is the body of an answer; with its end the connection is free again.
+type answerBody struct {
 	t    *Transport
-	c    *conn
+	c    *clientConn
 	ctx  context.Context
 	stop func() bool
 	addr string
@@ -192,7 +192,7 @@ type answer struct {
 	err    error // what reads return from now on
 }
 
-func (a *answer) Read(p []byte) (int, error) {
+func (a *answerBody) Read(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
@@ -203,7 +203,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	if err != nil {
 		a.end(errors.Is(err, io.EOF))
 		if !errors.Is(err, io.EOF) {
-			err = because(a.ctx, err)
+			err = causeOf(a.ctx, err)
 		}
 		a.err = err
 	}
@@ -212,7 +212,7 @@ func (a *answer) Read(p []byte) (int, error) {
 
 // Close ends the answer. What has not been read of it is not waited for: the
 // connection is closed then.
-func (a *answer) Close() error {
+func (a *answerBody) Close() error {
 	a.closed.Store(true)
 	a.end(false)
 	return nil
@@ -220,7 +220,7 @@ func (a *answer) Close() error {
 
 // end lets go of the connection. whole says that the answer was read to its
 // end, and nothing of it can be taken for the next one's.
-func (a *answer) end(whole bool) {
+func (a *answerBody) end(whole bool) {
 	a.once.Do(func() {
 		// Where stop comes too late the connection is being closed.
 		if a.stop() && whole && a.keep && a.c.r.Buffered() == 0 {

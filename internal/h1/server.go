@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// Server answers plain requests itself, with the handler, the timeouts and the
+// Server answers accepted requests itself, with the handler, the timeouts and the
 // log of the http.Server behind it, and gives all other connections to that one.
 type Server struct {
-	rest   *http.Server
-	handed *handed
+	rest    *http.Server
+	handoff *handoff
 
 	draining atomic.Bool // set under mu
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
-	conns     map[*conn]struct{}
+	conns     map[*serverConn]struct{}
 	empty     chan struct{} // closed when the last connection is gone; nil while nobody waits
 }
 
-// New returns a Server in front of rest, which must have a Handler, a
+// NewServer returns a Server in front of rest, which must have a Handler, a
 // ReadHeaderTimeout and an IdleTimeout and must not be used elsewhere.
-func New(rest *http.Server) *Server {
+func NewServer(rest *http.Server) *Server {
 	return &Server{
-		rest: rest, handed: &handed{conns: make(chan net.Conn), closed: make(chan struct{})},
-		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+		rest: rest, handoff: &handoff{conns: make(chan net.Conn), closed: make(chan struct{})},
+		listeners: map[net.Listener]struct{}{}, conns: map[*serverConn]struct{}{},
 	}
 }
 
@@ -46,11 +46,11 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	s.listeners[l] = struct{}{}
 	s.mu.Unlock()
-	s.handed.addr = l.Addr()
+	s.handoff.addr = l.Addr()
 	behind := make(chan error, 1)
-	go func() { behind <- s.rest.Serve(s.handed) }()
+	go func() { behind <- s.rest.Serve(s.handoff) }()
 	err := s.accept(l)
-	_ = s.handed.Close()
+	_ = s.handoff.Close()
 	<-behind // what it says is that its listener was closed
 	return err
 }
@@ -61,7 +61,7 @@ func (s *Server) accept(l net.Listener) error {
 		rwc, err := l.Accept()
 		if err == nil {
 			pause = 0
-			s.take(rwc)
+			s.start(rwc)
 			continue
 		}
 		if s.draining.Load() {
@@ -77,8 +77,8 @@ func (s *Server) accept(l net.Listener) error {
 	}
 }
 
-func (s *Server) take(rwc net.Conn) {
-	c := newConn(s, rwc)
+func (s *Server) start(rwc net.Conn) {
+	c := newServerConn(s, rwc)
 	s.mu.Lock()
 	draining := s.draining.Load()
 	if !draining {
@@ -92,7 +92,7 @@ func (s *Server) take(rwc net.Conn) {
 	go c.serve()
 }
 
-func (s *Server) forget(c *conn) {
+func (s *Server) forget(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
@@ -157,15 +157,15 @@ func (s *Server) logf(format string, args ...any) {
 	log.Printf(format, args...)
 }
 
-// handed is the listener from which the http.Server behind takes its connections.
-type handed struct {
+// handoff is the listener from which the http.Server behind takes its connections.
+type handoff struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 	addr   net.Addr
 }
 
-func (h *handed) give(c net.Conn) {
+func (h *handoff) give(c net.Conn) {
 	select {
 	case h.conns <- c:
 	case <-h.closed:
@@ -174,7 +174,7 @@ func (h *handed) give(c net.Conn) {
 }
 
 // Accept implements net.Listener.
-func (h *handed) Accept() (net.Conn, error) {
+func (h *handoff) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
@@ -184,10 +184,10 @@ func (h *handed) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (h *handed) Close() error {
+func (h *handoff) Close() error {
 	h.once.Do(func() { close(h.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (h *handed) Addr() net.Addr { return h.addr }
+func (h *handoff) Addr() net.Addr { return h.addr }

@@ -14,11 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // inMemory is a body that remembers whether it was closed.
 type inMemory struct {
@@ -92,7 +88,7 @@ func always(answer string) func(net.Conn, *bufio.Reader) {
 
 func transport(t testing.TB) *Transport {
 	d := &net.Dialer{}
-	tr := New(&http.Transport{DialContext: d.DialContext, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 8 << 10})
+	tr := NewTransport(&http.Transport{DialContext: d.DialContext, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 8 << 10})
 	t.Cleanup(tr.CloseIdleConnections)
 	return tr
 }
@@ -276,7 +272,7 @@ func TestAnIdleConnectionThatChangedIsNotUsed(t *testing.T) {
 			c.then(<-answered)
 			// Wait until it has arrived here: a look from outside, without taking it.
 			_ = idle.SetReadDeadline(time.Now().Add(10 * time.Second))
-			for idle.quiet() {
+			for idle.silent() {
 			}
 			_ = idle.SetReadDeadline(time.Time{})
 			resp, err = tr.RoundTrip(post(t.Context(), s, "x"))
@@ -357,7 +353,7 @@ func TestTheContextEndsARequest(t *testing.T) {
 }
 
 // Whatever is unusual is net/http's to send or to refuse.
-func TestTheLongWay(t *testing.T) {
+func TestWhatNetHTTPSends(t *testing.T) {
 	s := serve(t, always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
 	for _, c := range []struct {
 		name string
@@ -475,7 +471,7 @@ func FuzzAnswer(f *testing.F) {
 			used = append(used, w)
 			return w, nil
 		}}
-		tr := New(next)
+		tr := NewTransport(next)
 		for i := range 2 {
 			req := &http.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "a"}, Header: http.Header{}, Body: memory("x"), ContentLength: 1}
 			resp, err := tr.RoundTrip(req.WithContext(t.Context()))

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/h1"
+	"github.com/vancetope/mcp-lease-gateway/internal/h1"
 	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
@@ -34,7 +34,7 @@ func behind(h http.Handler, l *output.Buffer) *http.Server {
 func serve(t *testing.T, h http.Handler) (addr string, s *h1.Server, l *output.Buffer) {
 	t.Helper()
 	l = &output.Buffer{}
-	s = h1.New(behind(h, l))
+	s = h1.NewServer(behind(h, l))
 	return run(t, s.Serve, s.Close), s, l
 }
 
@@ -456,7 +456,7 @@ func TestAPanicEndsTheConnectionAndIsLogged(t *testing.T) {
 	if _, err := br.ReadByte(); err == nil {
 		t.Error("something was answered")
 	}
-	if got := l.String(); !strings.Contains(got, "oops") || !strings.Contains(got, "h1_test.go") {
+	if got := l.String(); !strings.Contains(got, "oops") || !strings.Contains(got, "server_test.go") {
 		t.Errorf("logged: %s", got)
 	}
 }
@@ -528,7 +528,7 @@ func TestShutdown(t *testing.T) {
 		out <- struct{}{}
 	})
 	t.Run("before Serve", func(t *testing.T) {
-		s := h1.New(behind(h, &output.Buffer{}))
+		s := h1.NewServer(behind(h, &output.Buffer{}))
 		if err := s.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -546,7 +546,7 @@ func TestShutdown(t *testing.T) {
 func TestSilentConnectionsEnd(t *testing.T) {
 	rest := behind(http.HandlerFunc(theHandler), &output.Buffer{})
 	rest.ReadHeaderTimeout, rest.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond
-	s := h1.New(rest)
+	s := h1.NewServer(rest)
 	addr := run(t, s.Serve, s.Close)
 	_, br := dial(t, addr)
 	if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {

@@ -12,11 +12,11 @@ import (
 const head = "POST /mcp/a/b/c?x=1 HTTP/1.1\r\nHost: gateway:8080\r\nContent-Length: 4\r\nX-A: b\r\n\r\n"
 
 func TestScan(t *testing.T) {
-	if n, length, v := scan([]byte(head + "body and more")); v != plain || n != len(head) || length != 4 {
+	if n, length, v := scan([]byte(head + "body and more")); v != accepted || n != len(head) || length != 4 {
 		t.Fatal(n, length, v)
 	}
 	for i := range len(head) {
-		if _, _, v := scan([]byte(head[:i])); v != more {
+		if _, _, v := scan([]byte(head[:i])); v != incomplete {
 			t.Errorf("%q: %v", head[:i], v)
 		}
 	}
@@ -62,7 +62,7 @@ func TestScan(t *testing.T) {
 		"TLS":                         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 		"more fields than are looked": strings.Replace(head, "X-A: b\r\n", strings.Repeat("X-A: b\r\n", maxFields), 1),
 	} {
-		if _, _, v := scan([]byte(text)); v != other {
+		if _, _, v := scan([]byte(text)); v != refused {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
@@ -71,13 +71,13 @@ func TestScan(t *testing.T) {
 		"white space around": with("X-A:\t b \t\r\n"), "an empty value": with("X-A:\r\n"), "a byte above ASCII": with("X-A: \xfc\r\n"),
 		"an address of IPv6": strings.Replace(head, "gateway:8080", "[::1]:8080", 1),
 	} {
-		if n, _, v := scan([]byte(text)); v != plain || n != len(text) {
+		if n, _, v := scan([]byte(text)); v != accepted || n != len(text) {
 			t.Errorf("%s: %d %v", name, n, v)
 		}
 	}
 }
 
-// FuzzScan demands that net/http takes every head that scan calls plain, ends it at
+// FuzzScan demands that net/http takes every head that scan accepts, ends it at
 // the same byte and reads the same length.
 func FuzzScan(f *testing.F) {
 	f.Add([]byte(head + "body"))
@@ -85,7 +85,7 @@ func FuzzScan(f *testing.F) {
 	f.Add([]byte("POST /%zz HTTP/1.1\r\nHost: [\r\nContent-Length: 12\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, length, v := scan(b)
-		if v != plain {
+		if v != accepted {
 			return
 		}
 		br := bufio.NewReader(bytes.NewReader(b))

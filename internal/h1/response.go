@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// held is how much of an answer is kept back, so that one that ends within it
+// maxKept is how many bytes of an answer are kept back, so that one that ends within it
 // goes out with its length and with one write.
-const held = 16 << 10
+const maxKept = 16 << 10
 
-var outs = sync.Pool{New: func() any { b := make([]byte, 0, small); return &b }}
+var outBuffers = sync.Pool{New: func() any { b := make([]byte, 0, smallBuffer); return &b }}
 
 // giveOut gives a buffer back, unless a large header has made it grow for good.
 func giveOut(b *[]byte) {
-	if b != nil && cap(*b) <= 4*held {
+	if b != nil && cap(*b) <= 4*maxKept {
 		*b = (*b)[:0]
-		outs.Put(b)
+		outBuffers.Put(b)
 	}
 }
 
 // response is the http.ResponseWriter of one request.
 type response struct {
-	c      *conn
+	c      *serverConn
 	header http.Header
 	status int // 0 before WriteHeader
 	sent   bool
@@ -39,15 +39,15 @@ type response struct {
 	deadline atomic.Bool
 }
 
-func newResponse(c *conn) *response {
+func newResponse(c *serverConn) *response {
 	return &response{c: c, header: make(http.Header, 8), declared: -1}
 }
 
-// errOver is what a handler hears that writes after it has returned.
-var errOver = errors.New("h1: the handler has returned")
+// errReturned is what a handler hears that writes after it has returned.
+var errReturned = errors.New("h1: the handler has returned")
 
 func (w *response) release() {
-	w.failed = errOver
+	w.failed = errReturned
 	giveOut(w.out)
 	w.out = nil
 	if w.deadline.Swap(false) {
@@ -106,9 +106,9 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	if w.out == nil {
-		w.out = outs.Get().(*[]byte)
+		w.out = outBuffers.Get().(*[]byte)
 	}
-	if len(*w.out)+len(p) <= held {
+	if len(*w.out)+len(p) <= maxKept {
 		*w.out = append(*w.out, p...)
 		return len(p), nil
 	}
@@ -178,7 +178,7 @@ func (w *response) push(more []byte, last bool) {
 	if w.out != nil {
 		kept = *w.out
 	}
-	b := outs.Get().(*[]byte)
+	b := outBuffers.Get().(*[]byte)
 	defer giveOut(b)
 	if !w.sent {
 		w.sent = true
@@ -190,11 +190,10 @@ func (w *response) push(more []byte, last bool) {
 	}
 	n := len(kept) + len(more)
 	if w.chunked && n > 0 {
-		*b = strconv.AppendInt(*b, int64(n), 16)
-		*b = append(*b, "\r\n"...)
+		*b = appendChunkStart(*b, n)
 	}
 	*b = append(*b, kept...)
-	if len(more) > held { // not worth a copy
+	if len(more) > maxKept { // not worth a copy
 		w.put(*b)
 		*b = (*b)[:0]
 		w.put(more)
@@ -202,10 +201,10 @@ func (w *response) push(more []byte, last bool) {
 		*b = append(*b, more...)
 	}
 	if w.chunked && n > 0 {
-		*b = append(*b, "\r\n"...)
+		*b = appendChunkEnd(*b)
 	}
 	if w.chunked && last {
-		*b = append(*b, "0\r\n\r\n"...)
+		*b = appendLastChunk(*b)
 	}
 	w.put(*b)
 	if w.out != nil {
@@ -220,7 +219,7 @@ func (w *response) put(b []byte) {
 	}
 	if _, err := w.c.rwc.Write(b); err != nil {
 		w.failed = err
-		w.c.gone()
+		w.c.cancel()
 	}
 }
 
@@ -238,7 +237,7 @@ func (w *response) head(b, start []byte, last bool) []byte {
 	if last && length < 0 {
 		length = int64(len(start))
 	}
-	b = w.fields(b, framing)
+	b = w.fields(b, framed)
 	if !dated {
 		b = append(append(append(b, "Date: "...), date()...), "\r\n"...)
 	}
@@ -261,8 +260,8 @@ func (w *response) head(b, start []byte, last bool) []byte {
 	return append(b, "\r\n"...)
 }
 
-// framing are the fields that this package writes itself.
-var framing = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Connection": true}
+// framed are the fields that this package writes itself.
+var framed = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Connection": true}
 
 // fields appends the handler's fields as net/http writes them: sorted, and
 // without what would end a line early.

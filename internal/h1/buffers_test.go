@@ -12,18 +12,18 @@ import (
 // Requests that announce much and send little, from clients that nobody knows,
 // have a bounded number of large buffers between them, and none in the end.
 func TestStrangersShareTheLargeBuffers(t *testing.T) {
-	const many, length = maxBigs + 100, 60_000
+	const many, length = maxLarge + 100, 60_000
 	came := make(chan struct{}, many)
 	rest := &http.Server{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute}
 	rest.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n := bigs.Load(); n > maxBigs {
+		if n := largeInUse.Load(); n > maxLarge {
 			t.Errorf("%d are out", n)
 		}
 		came <- struct{}{}
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n, err)
 	})
-	s := New(rest)
+	s := NewServer(rest)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -43,9 +43,9 @@ func TestStrangersShareTheLargeBuffers(t *testing.T) {
 		<-came // given up, and with net/http now
 	}
 	// Who gives one back does so right after the connection has been handed on.
-	for begun := time.Now(); bigs.Load() != 0; {
+	for begun := time.Now(); largeInUse.Load() != 0; {
 		if time.Since(begun) > time.Minute {
-			t.Fatalf("%d are still out", bigs.Load())
+			t.Fatalf("%d are still out", largeInUse.Load())
 		}
 		time.Sleep(time.Millisecond)
 	}
