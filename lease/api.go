@@ -143,6 +143,9 @@ type Request struct {
 	// MaxWait cuts the definition's wait where it is shorter (session.openWait).
 	// Zero leaves it; NoWait does not wait at all.
 	MaxWait time.Duration
+	// Retried is a request of a caller that asks again when a level is full: that
+	// refusal is neither counted nor recorded.
+	Retried bool
 	// Trial is a request of a caller that asks again, and then waits, when it is
 	// refused: it takes a slot that nobody waits for, never waits itself, and no
 	// metric or event tells of its refusal.

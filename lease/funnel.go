@@ -54,6 +54,9 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		return l, nil
 	case r.Trial:
 	case errors.As(err, &busy):
+		if r.Retried {
+			break
+		}
 		m.obs.Acquired(label, "busy", time.Since(begun))
 		m.refused(r, CodeBusy, busy.Level)
 	default:

@@ -19,6 +19,9 @@ type Options struct {
 	Peers    Peers
 	Observer Observer
 	Log      *slog.Logger
+	// Definitions resolves the names of AcquireNamed; nil where all definitions are
+	// inline.
+	Definitions definition.Resolver
 
 	Heartbeat       time.Duration // 15 s
 	StaleAfter      time.Duration // 45 s; at least two heartbeats
@@ -134,7 +137,7 @@ func New(opt Options) (*Manager, error) {
 		long:  min(2*opt.ReapInterval, opt.StaleAfter-opt.Heartbeat),
 		stale: opt.StaleAfter,
 	}
-	m.store = &metered{Store: opt.Store, timeout: opt.OpTimeout, obs: opt.Observer, contact: m.contact}
+	m.store = newMetered(opt.Store, opt.OpTimeout, opt.Observer, m.contact)
 	m.lines = newWaitLines(m)
 	m.dispatch = newDispatcher(m)
 	return m, nil
@@ -238,6 +241,20 @@ func (m *Manager) Occupancies(ctx context.Context, f OccupancyFilter) ([]Occupan
 	}
 	return all, nil
 }
+
+// Records is the store's records as everybody above the engine calls them: with
+// the deadline, the metric and the memory of an outage that the engine's own
+// calls have.
+func (m *Manager) Records() Records { return m.store }
+
+// Events lists what happened in the last hour, newest first, of one tenant or,
+// with "", of all.
+func (m *Manager) Events(ctx context.Context, tenant string, limit int) ([]Event, error) {
+	return m.store.Events(ctx, tenant, limit)
+}
+
+// Pods lists all registrations; PodAlive tells which are alive.
+func (m *Manager) Pods(ctx context.Context) ([]Pod, error) { return m.store.Pods(ctx) }
 
 // LostReason looks up why a token is gone; "" where nobody knows.
 func (m *Manager) LostReason(ctx context.Context, t Token) Reason {

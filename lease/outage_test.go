@@ -127,7 +127,7 @@ func TestPodAlive(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := func() Options { return Options{Store: new(metered), Pod: Pod{ID: "a", Endpoint: "a:1"}} }
+	good := func() Options { return Options{Store: NewAround(nil, nil), Pod: Pod{ID: "a", Endpoint: "a:1"}} }
 	if _, err := New(good()); err != nil {
 		t.Fatal(err)
 	}
