@@ -10,7 +10,7 @@ EXTERNAL = -tags external
 TIMEOUT ?= 20m
 FUZZTIME ?= 20s
 
-.PHONY: build run test quick race schedules lint tidy bench explore fuzz image parts clean
+.PHONY: build run test quick race schedules lint tidy bench explore fuzz image parts helm clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/mcp-lease-gateway ./cmd/mcp-lease-gateway
@@ -24,7 +24,7 @@ run: build
 
 # Everything: all schedules, each fuzz target for a moment, and every test with the
 # race detector and every part from outside.
-test: build parts schedules
+test: build parts schedules helm
 	./.ci/told $(MAKE) --no-print-directory fuzz FUZZTIME=3s
 	./.ci/told ./.ci/with-mongo env GATEWAY_BINARY= $(GO) test -race $(EXTERNAL) -timeout $(TIMEOUT) ./...
 
@@ -65,6 +65,10 @@ explore:
 # Every fuzz target for FUZZTIME.
 fuzz:
 	GO=$(GO) ./.ci/fuzz $(FUZZTIME)
+
+# The Helm chart, rendered and decoded; UPDATE=1 writes what is made from it.
+helm:
+	cd deploy/helmtest && $(GO) test -timeout $(TIMEOUT) ./...
 
 image:
 	docker build --target gateway --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION) .

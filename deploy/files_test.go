@@ -22,6 +22,16 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 )
 
+// strict decodes one document and refuses keys that v does not have.
+func strict(t *testing.T, text []byte, v any) {
+	t.Helper()
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+}
+
 // checkDocuments resolves every lease and server of documents as a pod does.
 func checkDocuments(t *testing.T, documents map[string]string) {
 	t.Helper()
