@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 )
@@ -96,9 +97,9 @@ func (c *checker) pod(internalHost string, internalPort int) {
 		c.Complain("pod.endpoint", "host:port is wanted, such as 10.0.0.7:8081")
 	case everyAddress(host):
 		c.Complain("pod.endpoint", "this address names no host; set this pod's own address, such as ${POD_IP}:%d", internalPort)
-	case loopback(g.Pod.Endpoint) && !loopback(g.Internal.Listen) && !g.Embedded():
+	case loopback.Host(g.Pod.Endpoint) && !loopback.Host(g.Internal.Listen) && !g.Embedded():
 		c.Complain("pod.endpoint", "other pods cannot reach a loopback address; set this pod's own address, such as ${POD_IP}:%d", internalPort)
-	case !loopback(g.Pod.Endpoint) && loopback(g.Internal.Listen):
+	case !loopback.Host(g.Pod.Endpoint) && loopback.Host(g.Internal.Listen):
 		c.Complain("pod.endpoint", "internal.listen (%s) is a loopback address, so nobody can reach this pod at %s; let it listen there", g.Internal.Listen, g.Pod.Endpoint)
 	}
 }

@@ -7,8 +7,9 @@
 package config
 
 import (
-	"net/netip"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 )
 
 // Gateway is a checked gateway.yaml with its defaults filled in. Secrets in it
@@ -251,19 +252,7 @@ type Telemetry struct {
 
 // Loopback reports whether the client listener can be reached from this machine
 // only.
-func (g *Gateway) Loopback() bool { return loopback(g.Listen) }
+func (g *Gateway) Loopback() bool { return loopback.Host(g.Listen) }
 
 // Embedded reports whether the store is a file of this one pod.
 func (g *Gateway) Embedded() bool { return g.Store.Kind == "embedded" }
-
-func loopback(hostport string) bool {
-	host, _, ok := splitHostPort(hostport)
-	if !ok {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback()
-}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
@@ -16,7 +17,7 @@ import (
 func (s *Server) serveClient(w *exchange, r *http.Request) {
 	rt := parseRoute(r.URL)
 	w.route = rt
-	if s.loopback && !identity.LoopbackHost(r.Host) {
+	if s.loopback && !loopback.Host(r.Host) {
 		// A page whose name was made to resolve to this machine has that name as its
 		// Host; whoever means this machine says so.
 		refuse(w, rt.kind, refusal{status: http.StatusForbidden, code: "HOST_NOT_ALLOWED",

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 )
 
 // allowedOrigin judges a browser's Origin: a page may call where the operator
@@ -19,7 +19,7 @@ func (s *Server) allowedOrigin(origin string) bool {
 		return false
 	}
 	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && identity.LoopbackHost(u.Host)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && loopback.Host(u.Host)
 }
 
 // Headers that a page may send and read across origins. Credentials come in

@@ -133,17 +133,21 @@ func (r *Reloader) complain(err error) {
 	r.Outcome("invalid")
 }
 
-// needRestart names the top-level keys that differ and are only read at start.
+// countAtOnce are the keys of gateway.yaml that a reload puts in force.
+var countAtOnce = map[string]bool{"identity": true, "egress": true, "limits": true}
+
+// needRestart names the keys that differ and are only read at start, as they
+// stand in the file. A field that is no key, such as what Load found odd in the
+// file, is none of them.
 func needRestart(was, now *config.Gateway) []string {
-	live := map[string]bool{"Path": true, "Identity": true, "Egress": true, "Limits": true}
 	var names []string
 	a, b := reflect.ValueOf(*was), reflect.ValueOf(*now)
 	for i := range a.NumField() {
-		name := a.Type().Field(i).Name
-		if live[name] || reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
+		if key == "" || key == "-" || countAtOnce[key] || reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
 			continue
 		}
-		names = append(names, strings.ToLower(name[:1])+name[1:])
+		names = append(names, key)
 	}
 	return names
 }

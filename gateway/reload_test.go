@@ -60,6 +60,24 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s %d %s", got, r.Live.Limits().PerPod, log.String())
 		}
 	})
+	t.Run("a key is said as it stands in the file", func(t *testing.T) {
+		next = gatewayConfig()
+		next.Limits.PerPod, next.Listen, next.TLS.Cert, next.PublicURL = 7, "127.0.0.1:9", "tls.crt", "https://gw.example"
+		r.Look(t.Context())
+		if got := <-outcomes; got != "ok" || !strings.Contains(log.String(), `keys="tls, publicURL`) {
+			t.Errorf("%s %s", got, log.String())
+		}
+	})
+	t.Run("what is odd in a file is no key that needs a restart", func(t *testing.T) {
+		said := strings.Count(log.String(), "keys=")
+		next = gatewayConfig()
+		next.Limits.PerPod, next.Listen, next.TLS.Cert, next.PublicURL = 7, "127.0.0.1:9", "tls.crt", "https://gw.example"
+		next.Warnings = config.Problems{{File: "gateway.yaml", Line: 3, Key: "identity", What: "it names no credential"}}
+		r.Look(t.Context())
+		if got := <-outcomes; got != "ok" || strings.Count(log.String(), "keys=") != said {
+			t.Errorf("%s %s", got, log.String())
+		}
+	})
 	t.Run("an invalid file keeps the state and is said once", func(t *testing.T) {
 		fails = errors.New("gateway.yaml:3: limits.perPod: too small")
 		r.Look(t.Context())

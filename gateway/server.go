@@ -15,6 +15,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/internal/h1"
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/internal/ratelog"
@@ -98,9 +99,7 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 	if opt.Certificate == nil {
 		s.short = h1.NewServer(s.client)
 	}
-	if a, ok := s.listener.Addr().(*net.TCPAddr); ok {
-		s.loopback = a.IP.IsLoopback()
-	}
+	s.loopback = loopback.Addr(s.listener.Addr())
 	return s, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 )
 
 // DefaultUserHeader names users even where no key is configured to read it, so
@@ -159,7 +160,7 @@ func (a *Authenticator) nobody(r *http.Request) (*Credential, error) {
 	if a.anonymous == nil {
 		return nil, unauthorized("", "a credential is needed: an API key or a token", nil)
 	}
-	if !a.loopback || !loopbackLocal(r) || !LoopbackAddr(r.RemoteAddr) || !LoopbackHost(r.Host) || Forwarded(r.Header) {
+	if !a.loopback || !loopbackLocal(r) || !loopback.Host(r.RemoteAddr) || !loopback.Host(r.Host) || Forwarded(r.Header) {
 		return nil, unauthorized("", "a credential is needed: callers without one are taken on a loopback address of the gateway's own machine only, and not through a proxy", nil)
 	}
 	return &Credential{

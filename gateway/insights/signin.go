@@ -6,13 +6,13 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 )
 
 // cookieName is the one cookie of a tenant's page; its path is the page's.
@@ -94,20 +94,8 @@ func (p *Page) keep(w http.ResponseWriter, r *http.Request, tenant string, s ses
 		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		// Plain http is for loopback only: elsewhere a browser drops the cookie,
 		// and the page says so.
-		Secure: !loopback(r.Host),
+		Secure: !loopback.Host(r.Host),
 	})
-}
-
-func loopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = hostport
-	}
-	if host == "localhost" {
-		return true
-	}
-	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && a.Unmap().IsLoopback()
 }
 
 // signedIn is open for what only a tenant's admin may do.
