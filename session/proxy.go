@@ -60,7 +60,10 @@ type Options struct {
 	Pod         lease.PodID
 	Session     config.Session
 	Limits      func() config.Limits // those in force now
-	Log         *slog.Logger
+	// Places are what limits.perPod divides, shared with whatever else serves
+	// callers in the pod; nil makes a pool of the session proxy's own.
+	Places *quota.Pool
+	Log    *slog.Logger
 }
 
 // Proxy serves MCP clients.
@@ -114,7 +117,9 @@ func newProxy(opt Options, e engine) *Proxy {
 		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
 	}
 	p.table.init()
-	p.traffic.places = quota.New(func() int64 { return int64(opt.Limits().PerPod) })
+	if p.traffic.places = opt.Places; p.traffic.places == nil {
+		p.traffic.places = quota.New(func() int64 { return int64(opt.Limits().PerPod) })
+	}
 	p.janitor = time.AfterFunc(p.janitorEvery(), p.tidy)
 	return p
 }

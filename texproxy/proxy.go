@@ -65,7 +65,10 @@ type Options struct {
 	Pod      lease.PodID
 	SpoolDir string // this process's own: what is left in it is deleted
 	Limits   func() config.Limits
-	Log      *slog.Logger
+	// Places are what limits.perPod divides, shared with whatever else serves
+	// callers in the pod; nil makes a pool of the TeX proxy's own.
+	Places *quota.Pool
+	Log    *slog.Logger
 }
 
 // Proxy serves TeX clients. It is safe for concurrent use.
@@ -104,7 +107,10 @@ func newProxy(opt Options, e engine) (*Proxy, error) {
 	p := &Proxy{
 		opt: opt, engine: e, services: map[string]*service{}, transport: newTransport(),
 		owners: newOwners(), jobs: newJobs(), runs: newRuns(), leading: usualLeading,
-		open: quota.New(func() int64 { return int64(opt.Limits().PerPod) }),
+		open: opt.Places,
+	}
+	if p.open == nil {
+		p.open = quota.New(func() int64 { return int64(opt.Limits().PerPod) })
 	}
 	for _, c := range opt.Services {
 		s, err := newService(c)

@@ -24,6 +24,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/gateway/insights"
 	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/internal/telemetry"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
@@ -165,6 +166,7 @@ func (p *pod) wireEngine() (err error) {
 }
 
 func (p *pod) wireProxies(ring *seal.Ring) (err error) {
+	places := quota.New(func() int64 { return int64(p.live.Limits().PerPod) })
 	opt := session.Options{
 		Leases:      p.engine,
 		Servers:     p.docs.servers,
@@ -175,6 +177,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		Pod:         p.id,
 		Session:     p.conf.Session,
 		Limits:      p.live.Limits,
+		Places:      places,
 		Log:         p.log,
 	}
 	if !p.store.SinglePod() {
@@ -193,6 +196,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		Pod:         p.id,
 		SpoolDir:    p.spoolDir(),
 		Limits:      p.live.Limits,
+		Places:      places,
 		Log:         p.log,
 	})
 	if err != nil {
