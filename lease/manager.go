@@ -15,7 +15,7 @@ import (
 // them.
 type Options struct {
 	Store    Store
-	Pod      Pod // ID and Endpoint
+	Pod      Pod // ID and Endpoint; without them the Manager cannot be started
 	Peers    Peers
 	Observer Observer
 	Log      *slog.Logger
@@ -63,10 +63,6 @@ func (o *Options) setDefaults() error {
 	switch {
 	case o.Store == nil:
 		return errors.New("lease: no store")
-	case o.Pod.ID == "":
-		return errors.New("lease: the pod has no id")
-	case o.Pod.Endpoint == "":
-		return errors.New("lease: the pod has no endpoint, so other pods would take it for dead")
 	case o.StaleAfter < 2*o.Heartbeat:
 		return fmt.Errorf("lease: staleAfter %s is less than two heartbeats of %s: one lost beat would reap the pod", o.StaleAfter, o.Heartbeat)
 	}
@@ -122,7 +118,9 @@ const (
 	phaseStopped
 )
 
-// New checks the options and makes a Manager that has not started.
+// New checks the options and makes a Manager that has not started. As it is, it
+// reads the store, reconciles and revokes by force, for operators where no pod
+// can be asked (spec §9); it acquires nothing and runs no handler.
 func New(opt Options) (*Manager, error) {
 	if err := opt.setDefaults(); err != nil {
 		return nil, err
@@ -155,6 +153,12 @@ func (m *Manager) Register(typ string, h Handler) {
 // sweeps until Stop. It goes on trying while the store is out of reach, until
 // ctx ends; Ready tells.
 func (m *Manager) Start(ctx context.Context) error {
+	switch {
+	case m.opt.Pod.ID == "":
+		return errors.New("lease: the pod has no id")
+	case m.opt.Pod.Endpoint == "":
+		return errors.New("lease: the pod has no endpoint, so other pods would take it for dead")
+	}
 	if m.started.Swap(true) {
 		return errors.New("lease: Start was called twice")
 	}
@@ -231,15 +235,6 @@ func (m *Manager) Find(ctx context.Context, f Filter) ([]Holder, error) {
 		return nil, storeGone(err)
 	}
 	return hs, nil
-}
-
-// Occupancies lists counters with what books them.
-func (m *Manager) Occupancies(ctx context.Context, f OccupancyFilter) ([]Occupancy, error) {
-	all, err := m.View().Occupancies(ctx, f)
-	if err != nil {
-		return nil, storeGone(err)
-	}
-	return all, nil
 }
 
 // Records is the store's records as everybody above the engine calls them: with

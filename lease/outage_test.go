@@ -133,8 +133,6 @@ func TestOptions(t *testing.T) {
 	}
 	for says, change := range map[string]func(*Options){
 		"no store":           func(o *Options) { o.Store = nil },
-		"no pod id":          func(o *Options) { o.Pod.ID = "" },
-		"no endpoint":        func(o *Options) { o.Pod.Endpoint = "" },
 		"one lost beat":      func(o *Options) { o.Heartbeat, o.StaleAfter = time.Second, 1500*time.Millisecond },
 		"a negative period":  func(o *Options) { o.PendingTTL = -1 },
 		"a negative bound":   func(o *Options) { o.MaxWaiters = -1 },
@@ -144,6 +142,13 @@ func TestOptions(t *testing.T) {
 		change(&o)
 		if _, err := New(o); err == nil {
 			t.Errorf("%s is taken", says)
+		}
+	}
+	for says, p := range map[string]Pod{"no pod id": {Endpoint: "a:1"}, "no endpoint": {ID: "a"}} {
+		o := good()
+		o.Pod = p
+		if m, err := New(o); err != nil || m.Start(t.Context()) == nil {
+			t.Errorf("%s: it was started, or not even made: %v", says, err)
 		}
 	}
 }

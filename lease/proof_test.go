@@ -132,6 +132,15 @@ func (w *world) newPod(id string, change ...func(*lease.Options)) *lease.Manager
 	return m
 }
 
+// withoutPod is a Manager that nobody starts, as the command line has one.
+func (w *world) withoutPod() *lease.Manager {
+	m, err := lease.New(lease.Options{Store: w.mem})
+	if err != nil {
+		w.fatalf("new: %v", err)
+	}
+	return m
+}
+
 // quiet is a pod that does not sweep by itself.
 func quiet(o *lease.Options) { o.ReapInterval = 1000 * time.Hour }
 

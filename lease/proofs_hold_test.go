@@ -731,7 +731,7 @@ var holdProofs = []proof{
 		w.check(w.counts()[id] == 1 && len(w.counts()) == 1, "%v", w.counts())
 		w.release(l)
 		time.Sleep(61 * time.Second)
-		done, _ = lease.View{Store: w.mem}.Reconcile(context.Background(), time.Minute)
+		done, _ = w.withoutPod().Reconcile(context.Background())
 		w.check(done.Removed == 1 && len(w.counts()) == 0, "%+v %v", done, w.counts())
 	}},
 	{movedLives, func(w *world) {
@@ -794,7 +794,7 @@ var holdProofs = []proof{
 		for _, asked := range []func() lease.Reconciled{
 			func() lease.Reconciled { return must(m.Reconcile(context.Background())) },
 			func() lease.Reconciled {
-				return must(lease.View{Store: w.mem}.Reconcile(context.Background(), time.Minute))
+				return must(w.withoutPod().Reconcile(context.Background()))
 			},
 		} {
 			old, forced := w.acquire(m, wants(d, "u1")), w.acquire(m, wants(d, "u2"))
@@ -804,7 +804,7 @@ var holdProofs = []proof{
 			done := asked()
 			w.check(done.Corrected == 0 && len(done.Drift) == 1 && done.Drift[0].Audited && done.Drift[0].Count == 3 && done.Drift[0].Booked == 2, "%+v", done)
 			time.Sleep(30 * time.Second)
-			_, err := lease.View{Store: w.mem}.ForceRevoke(context.Background(), forced.Ref().Token, lease.Cause{By: "op"})
+			_, err := w.withoutPod().ForceRevoke(context.Background(), forced.Ref().Token, lease.Cause{By: "op"})
 			w.check(err == nil, "%v", err)
 			done = asked()
 			w.check(done.Corrected == 0 && len(done.Drift) == 1 && done.Drift[0].Audited && done.Drift[0].Count == 2, "within the margin: %+v", done)
@@ -884,7 +884,7 @@ var holdProofs = []proof{
 		d := browser(only(definition.Global, 9))
 		l, n := w.acquire(a, wants(d, "u1")), w.acquire(a, wants(d, "u2"))
 		w.kill(a)
-		v := lease.View{Store: w.mem}
+		v := w.withoutPod()
 		_, err := v.ForceRevoke(context.Background(), l.Ref().Token, lease.Cause{By: "op", Tenant: "other"})
 		w.check(errors.Is(err, lease.ErrNotFound), "%v", err)
 		_, err = v.ForceRevoke(context.Background(), l.Ref().Token, lease.Cause{By: "op"})
@@ -905,7 +905,7 @@ var holdProofs = []proof{
 		d := browser(only(definition.Global, 9))
 		w.acquire(a, wants(d, "u1"))
 		w.acquire(a, wants(d, "u2"))
-		os, err := a.View().Occupancies(context.Background(), lease.OccupancyFilter{Resource: "browser"})
+		os, err := a.Occupancies(context.Background(), lease.OccupancyFilter{Resource: "browser"})
 		w.check(err == nil && len(os) == 1 && os[0].Booked == 2 && os[0].Count == 2 && os[0].Level == definition.Global && os[0].Scope == "*", "%+v %v", os, err)
 	}},
 	{labelsStayFew, func(w *world) {

@@ -122,7 +122,7 @@ func (p *place) direct(ctx context.Context) (*directView, error) {
 			return nil, &view.UnavailableError{Err: err}
 		}
 	}
-	return newDirectView(p.store, p.conf.Lease.ReconcileSafety), nil
+	return newDirectView(p.store, p.conf.Lease.ReconcileSafety)
 }
 
 // forced opens the store to act on it without a pod, and the audit log that takes
@@ -136,7 +136,7 @@ func (p *place) forced(ctx context.Context, c *cobra.Command) (*forcedView, erro
 		return nil, err
 	}
 	p.record = r
-	return newForcedDesk(p.store, p.conf.Lease.ReconcileSafety, r), nil
+	return newForcedView(p.store, p.conf.Lease.ReconcileSafety, r)
 }
 
 // pod runs act on a pod: the one of --endpoint or of gateway.yaml, or, where
@@ -172,7 +172,7 @@ func (p *place) pod(ctx context.Context, act func(*client.Client) error) error {
 	if storeErr != nil {
 		return err // the pod that was asked for says more
 	}
-	pods, storeErr := d.view.Pods(ctx)
+	pods, storeErr := d.all.Engine.Pods(ctx)
 	if storeErr != nil {
 		return err
 	}

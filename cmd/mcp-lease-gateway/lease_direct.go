@@ -11,14 +11,15 @@ import (
 
 // directView is the view over a store without a pod. It only looks; forcedView
 // acts.
-type directView struct {
-	all  view.View
-	view lease.View
-}
+type directView struct{ all view.View }
 
-func newDirectView(s lease.Store, margin time.Duration) *directView {
-	v := lease.View{Store: s}
-	return &directView{view: v, all: view.View{Engine: forced{v, margin}, History: v}}
+func newDirectView(s lease.Store, margin time.Duration) (*directView, error) {
+	// What bounds a command is its --timeout.
+	m, err := lease.New(lease.Options{Store: s, ReconcileSafety: margin, OpTimeout: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	return &directView{all: view.View{Engine: forced{m}}}, nil
 }
 
 func (d *directView) Holders(ctx context.Context, q view.HolderQuery) (view.HolderPage, error) {
@@ -33,33 +34,18 @@ func (d *directView) Counters(ctx context.Context, q view.CounterQuery) (view.Co
 	return d.all.Counters(ctx, view.Scope{}, q)
 }
 
-// forced is a view of the store as the view's engine: it takes leases away
-// without their handlers.
-type forced struct {
-	view   lease.View
-	margin time.Duration
-}
-
-func (f forced) Find(ctx context.Context, q lease.Filter) ([]lease.Holder, error) {
-	return f.view.Holders(ctx, q)
-}
+// forced is an engine that nobody starts, as a view needs it: it takes leases
+// away without their handlers.
+type forced struct{ *lease.Manager }
 
 func (f forced) Revoke(ctx context.Context, t lease.Token, c lease.Cause) (lease.Holder, error) {
-	return f.view.ForceRevoke(ctx, t, c)
+	return f.ForceRevoke(ctx, t, c)
 }
 
 func (f forced) RevokePod(ctx context.Context, pod lease.PodID, by string) (int, error) {
-	return f.view.ForceRevokePod(ctx, pod, by)
+	return f.ForceRevokePod(ctx, pod, by)
 }
 
 func (f forced) Sweep(context.Context) (lease.Swept, error) {
 	return lease.Swept{}, errors.New("a sweep runs handlers, and those need a pod")
-}
-
-func (f forced) Reconcile(ctx context.Context) (lease.Reconciled, error) {
-	return f.view.Reconcile(ctx, f.margin)
-}
-
-func (f forced) Occupancies(ctx context.Context, q lease.OccupancyFilter) ([]lease.Occupancy, error) {
-	return f.view.Occupancies(ctx, q)
 }

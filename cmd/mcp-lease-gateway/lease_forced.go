@@ -20,16 +20,20 @@ type forcedView struct {
 // noteTime is how long the note of a reconcile in the store's events may take.
 const noteTime = 3 * time.Second
 
-func newForcedDesk(s lease.Store, margin time.Duration, r *record) *forcedView {
-	d := &forcedView{directView: newDirectView(recorded{s, r}, margin), record: r}
+func newForcedView(s lease.Store, margin time.Duration, r *record) (*forcedView, error) {
+	direct, err := newDirectView(recorded{s, r}, margin)
+	if err != nil {
+		return nil, err
+	}
+	d := &forcedView{directView: direct, record: r}
 	d.all.Happened = func(e lease.Event) {
 		ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 		defer cancel()
 		// What was done is done, whether or not the store could note it; that the
 		// audit log did not is kept in record.
-		_ = d.view.Store.AddEvent(ctx, e)
+		_ = recorded{s, r}.AddEvent(ctx, e)
 	}
-	return d
+	return d, nil
 }
 
 func (d *forcedView) revoke(ctx context.Context, h view.Holder) (view.Holder, error) {

@@ -70,17 +70,19 @@ type stuck struct {
 	lease.Store
 	after int64
 	marks atomic.Int64
-	until atomic.Pointer[context.Context] // the act's
+	until atomic.Pointer[time.Time] // the end of the command's time
 }
 
 func (s *stuck) Holders(ctx context.Context, f lease.Filter) ([]lease.Holder, error) {
-	s.until.Store(&ctx)
+	end, _ := ctx.Deadline()
+	s.until.Store(&end)
 	return s.Store.Holders(ctx, f)
 }
 
 func (s *stuck) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (lease.Holder, bool, error) {
 	if s.marks.Add(1) > s.after {
-		until := *s.until.Load()
+		until, cancel := context.WithDeadline(ctx, *s.until.Load())
+		defer cancel()
 		<-until.Done()
 		return lease.Holder{}, false, until.Err()
 	}
@@ -119,7 +121,11 @@ func revokeMany(t *testing.T, b *operatorBench, open func() lease.Store, holdAll
 	t.Logf("%d in the short time, the rest in %s", first, time.Since(began))
 	s = open()
 	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
-	all, err := lease.View{Store: s}.Occupancies(t.Context(), lease.OccupancyFilter{})
+	reader, err := lease.New(lease.Options{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := reader.Occupancies(t.Context(), lease.OccupancyFilter{})
 	if err != nil || len(all) != 101 {
 		t.Fatalf("%v, %d counters", err, len(all))
 	}

@@ -105,7 +105,7 @@ func (b *operatorBench) startPod() {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = b.engine.Stop(context.Background(), false) })
-	api, err := admin.New(admin.Options{View: &view.View{Engine: b.engine, History: b.store, Definitions: someDefinitions{}}, Authority: internalTokenOnly{}})
+	api, err := admin.New(admin.Options{View: &view.View{Engine: b.engine, Definitions: someDefinitions{}}, Authority: internalTokenOnly{}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -155,6 +155,7 @@ func (p *pod) wireEngine() (err error) {
 		Peers:           p.client,
 		Observer:        p.metrics,
 		Log:             p.log,
+		Definitions:     p.docs.definitions,
 		Heartbeat:       p.conf.Pod.Heartbeat,
 		StaleAfter:      p.conf.Pod.StaleAfter,
 		ReapInterval:    p.conf.Lease.ReapInterval,
@@ -189,7 +190,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 	p.tex, err = texproxy.New(texproxy.Options{
 		Services:    p.conf.Tex,
 		Leases:      p.engine,
-		Records:     p.store,
+		Records:     p.engine.Records(),
 		Definitions: noted{p.docs.definitions, texproxy.HandlerType, p.engine.Unresolved},
 		Settings:    p.docs.settings,
 		Observer:    p.metrics,
@@ -218,7 +219,7 @@ func (p *pod) spoolDir() string {
 }
 
 func (p *pod) wireServer(ring *seal.Ring) error {
-	d := &view.View{Engine: p.engine, History: p.store, Definitions: p.docs.definitions, Happened: func(e lease.Event) {
+	d := &view.View{Engine: p.engine, Definitions: p.docs.definitions, Happened: func(e lease.Event) {
 		e.Pod = p.id
 		p.metrics.Happened(e)
 	}}

@@ -91,7 +91,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{T: t, now: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), log: &strings.Builder{}, tokens: []string{token, "internal-secret-two"}}
-	b.engine = viewtest.New(func() time.Time { return b.now })
+	b.engine = viewtest.New(t, func() time.Time { return b.now })
 	b.build()
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
 	if err != nil {
@@ -109,7 +109,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) build() {
 	b.Helper()
 	api, err := admin.New(admin.Options{
-		View: &view.View{Engine: b.engine, History: b.engine, Definitions: documents{}, Now: func() time.Time { return b.now },
+		View: &view.View{Engine: b.engine, Definitions: documents{}, Now: func() time.Time { return b.now },
 			Happened: func(e lease.Event) { b.audit = append(b.audit, e) }},
 		Authority: authority{tokens: b.tokens},
 		Log:       slog.New(slog.NewTextHandler(b.log, nil)),
@@ -367,7 +367,7 @@ func TestARevocationTakesTheSlotBackOnce(t *testing.T) {
 func TestARevocationThatLosesARaceSaysSo(t *testing.T) {
 	b := newBench(t)
 	tok := b.engine.Hold(lease.Holder{Tenant: "acme", User: "u1"}, nil)
-	d := view.View{Engine: racing{b.engine, func() { b.engine.Release(tok) }}, History: b.engine}
+	d := view.View{Engine: racing{b.engine, func() { b.engine.End(tok) }}}
 	_, err := d.Revoke(t.Context(), view.Scope{}, string(tok[:10]), "somebody")
 	var missing *view.NotFoundError
 	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "ended before") {
@@ -409,10 +409,11 @@ func TestAPodsLeasesAreTakenTogether(t *testing.T) {
 
 func TestSweepAndReconcileAreDoneAndOnRecord(t *testing.T) {
 	b := newBench(t)
-	b.engine.Hold(lease.Holder{Tenant: "acme", User: "idle", LastSeenAt: b.now.Add(-time.Hour)}, caps)
+	b.engine.Hold(lease.Holder{Tenant: "acme", User: "closed", State: lease.Revoked, Revocation: &lease.Revocation{Reason: lease.ReasonClose, At: b.now}}, nil)
+	b.engine.Hold(lease.Holder{Tenant: "acme"}, caps)
 	b.engine.Drift("browser|tenant|acme", 1)
 	status, body := b.ask("POST", admin.InternalPath+"sweep", "Authorization", "Bearer ops")
-	if got := decode[lease.Swept](t, body); status != 200 || got.Idle != 1 {
+	if got := decode[lease.Swept](t, body); status != 200 || got.Handled != 1 {
 		t.Errorf("%d %s", status, body)
 	}
 	status, body = b.ask("POST", admin.InternalPath+"reconcile", "Authorization", "Bearer ops")
@@ -746,7 +747,7 @@ func (partial) RevokePod(context.Context, lease.PodID, string) (int, error) {
 
 func TestAnOrderThatIsCutShortSaysHowFarItCame(t *testing.T) {
 	b := newBench(t)
-	api, err := admin.New(admin.Options{View: &view.View{Engine: partial{b.engine}, History: b.engine}, Authority: authority{tokens: b.tokens}})
+	api, err := admin.New(admin.Options{View: &view.View{Engine: partial{b.engine}}, Authority: authority{tokens: b.tokens}})
 	if err != nil {
 		t.Fatal(err)
 	}

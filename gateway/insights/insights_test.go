@@ -64,8 +64,8 @@ func newSite(t *testing.T, change ...func(*insights.Options)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, engine: viewtest.New(time.Now), people: &directory{}}
-	opt := insights.Options{View: &view.View{Engine: s.engine, History: s.engine}, Identity: s.people, Ring: ring,
+	s := &site{T: t, engine: viewtest.New(t, time.Now), people: &directory{}}
+	opt := insights.Options{View: &view.View{Engine: s.engine}, Identity: s.people, Ring: ring,
 		Every: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&opt)
@@ -208,8 +208,8 @@ func TestTheCookieIsKeptFromScriptsAndOtherSites(t *testing.T) {
 
 func TestACookieOverTheNetIsSecure(t *testing.T) {
 	ring, _ := seal.NewRing([]byte(strings.Repeat("k", seal.KeySize)))
-	e := viewtest.New(time.Now)
-	page, err := insights.New(insights.Options{View: &view.View{Engine: e, History: e}, Identity: &directory{}, Ring: ring})
+	e := viewtest.New(t, time.Now)
+	page, err := insights.New(insights.Options{View: &view.View{Engine: e}, Identity: &directory{}, Ring: ring})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,7 +513,7 @@ func TestAFreedSlotIsSeenLive(t *testing.T) {
 		t.Fatal(name, data, err)
 	}
 	freed := time.Now()
-	s.engine.Release(tok)
+	s.engine.End(tok)
 	name, data, err := next()
 	if err != nil || name != "changed" || strings.Contains(data, "u42") || !strings.Contains(data, "Nobody in acme") {
 		t.Fatal(name, data, err)

@@ -45,7 +45,6 @@ func NewFaulty(s lease.Store) *Faulty {
 
 func (f *Faulty) call(ctx context.Context, verb string, call func(context.Context) error) error {
 	f.mu.Lock()
-	f.calls[verb]++
 	g := f.held[verb]
 	f.mu.Unlock()
 	if g != nil {
@@ -64,7 +63,7 @@ func (f *Faulty) call(ctx context.Context, verb string, call func(context.Contex
 	if err == nil {
 		err = call(ctx)
 	}
-	f.change(func() {})
+	f.change(func() { f.calls[verb]++ })
 	return err
 }
 
@@ -104,7 +103,7 @@ func (f *Faulty) Hold(verb string) (arrived <-chan struct{}, open func()) {
 	})
 }
 
-// Calls is how often a verb has been called, or with "" any.
+// Calls is how many calls of a verb have come back, or with "" of any.
 func (f *Faulty) Calls(verb string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,9 +23,9 @@ func (p patient) Sweep(context.Context) (lease.Swept, error) {
 }
 
 func TestASweepIsNotBegunWhereTheStoreIsAway(t *testing.T) {
-	e := viewtest.New(time.Now)
+	e := viewtest.New(t, time.Now)
 	e.Fail(errors.New("the store is away"))
-	d := &view.View{Engine: patient{e, t}, History: e, Happened: func(e lease.Event) { t.Errorf("%+v is on record", e) }}
+	d := &view.View{Engine: patient{e, t}, Happened: func(e lease.Event) { t.Errorf("%+v is on record", e) }}
 	_, err := d.Sweep(t.Context(), "operator ops")
 	if _, ok := errors.AsType[*view.UnavailableError](err); !ok {
 		t.Errorf("%v", err)

@@ -21,19 +21,14 @@ type Engine interface {
 	Sweep(ctx context.Context) (lease.Swept, error)
 	Reconcile(ctx context.Context) (lease.Reconciled, error)
 	Occupancies(ctx context.Context, f lease.OccupancyFilter) ([]lease.Occupancy, error)
-}
-
-// History is what a view reads past the engine; a lease.Store is one.
-type History interface {
 	Events(ctx context.Context, tenant string, limit int) ([]lease.Event, error)
 	Pods(ctx context.Context) ([]lease.Pod, error)
 }
 
-// View answers and acts. The zero View is not usable: Engine and History must
-// be set. It is safe for concurrent use.
+// View answers and acts. The zero View is not usable: Engine must be set. It is
+// safe for concurrent use.
 type View struct {
-	Engine  Engine
-	History History
+	Engine Engine
 	// Definitions is nil where no documents can be read.
 	Definitions definition.Resolver
 	// Happened is told of sweeps and reconciles that somebody asked for, for the
@@ -76,7 +71,11 @@ type UnavailableError struct {
 const Store = "the lease store"
 
 func (e *UnavailableError) Error() string {
-	return cmp.Or(e.What, Store) + " cannot be reached: " + e.Err.Error()
+	why := e.Err
+	if u, ok := errors.AsType[*lease.UnavailableError](why); ok && u.Err != nil {
+		why = u.Err // its own words are for clients
+	}
+	return cmp.Or(e.What, Store) + " cannot be reached: " + why.Error()
 }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
@@ -136,7 +135,7 @@ func (d *View) storeNow(ctx context.Context) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.measured.IsZero() || time.Since(d.measured) > clockLife {
-		if pods, err := d.History.Pods(ctx); err == nil {
+		if pods, err := d.Engine.Pods(ctx); err == nil {
 			d.measured, d.ahead = time.Now(), 0
 			for _, p := range pods {
 				if !p.BeatAt.IsZero() {
@@ -237,7 +236,7 @@ func (d *View) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 }
 
 func (d *View) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
-	pods, err := d.History.Pods(ctx)
+	pods, err := d.Engine.Pods(ctx)
 	if err != nil {
 		return false, &UnavailableError{Err: err}
 	}
@@ -256,7 +255,7 @@ func (d *View) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 // Sweep runs one reaper round now, with handlers.
 func (d *View) Sweep(ctx context.Context, by string) (lease.Swept, error) {
 	// A round has many parts, and each would wait for a store that is not there.
-	if _, err := d.History.Pods(ctx); err != nil {
+	if _, err := d.Engine.Pods(ctx); err != nil {
 		return lease.Swept{}, &UnavailableError{Err: err}
 	}
 	done, err := d.Engine.Sweep(ctx)
@@ -321,7 +320,7 @@ func (d *View) Events(ctx context.Context, s Scope, limit int) ([]Event, error) 
 	if err != nil {
 		return nil, err
 	}
-	events, err := d.History.Events(ctx, s.Tenant, limit)
+	events, err := d.Engine.Events(ctx, s.Tenant, limit)
 	if err != nil {
 		return nil, &UnavailableError{Err: err}
 	}

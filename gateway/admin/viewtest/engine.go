@@ -1,55 +1,61 @@
-// Package viewtest is a lease engine in memory for tests of what is above the
-// engine: the view, the admin API, the page and the commands. It keeps the
-// promises of lease.Manager that those depend on (token order, filters, causes,
-// marks) and nothing of its concurrency or storage protocol.
+// Package viewtest is the lease engine for tests of what is above it: the view,
+// the admin API and the page. It is the real engine over the reference store,
+// with a short way to begin a test with leases of any age and state.
 package viewtest
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
+	"testing"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
-// Engine is an engine and its history.
+// margin is the engine's reconcile margin, and what counters are older than.
+const margin = 100 * time.Millisecond
+
+// Engine is a started engine of the pod "viewtest" and its store.
 type Engine struct {
-	mu       sync.Mutex
-	holders  []lease.Holder
-	drift    map[lease.CounterID]int
-	counters map[lease.CounterID]lease.Occupancy
-	pods     []lease.Pod
-	events   []lease.Event
-	err      error
+	*lease.Manager
+	*storetest.Faulty
 
-	// Now is the engine's clock.
-	Now func() time.Time
+	mem    *storetest.Memory
+	t      testing.TB
+	now    func() time.Time
+	made   int
+	counts map[lease.CounterID]int // as Hold has booked them
 }
 
-// New makes an empty engine.
-func New(now func() time.Time) *Engine {
-	return &Engine{Now: now, drift: map[lease.CounterID]int{}, counters: map[lease.CounterID]lease.Occupancy{}}
+// New makes an engine whose store has this clock. It ends with the test.
+func New(t testing.TB, now func() time.Time) *Engine {
+	t.Helper()
+	mem := storetest.NewMemory(now)
+	e := &Engine{Faulty: storetest.NewFaulty(mem), mem: mem, t: t, now: now, counts: map[lease.CounterID]int{}}
+	e.Manager = storetest.NewManager(t, e.Faulty, "viewtest", func(o *lease.Options) { o.ReconcileSafety = margin })
+	e.Register("mcp", handled{})
+	e.Register("tex", handled{})
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The sweep and the pass at the start are over before anything is there.
+	e.Until(t, "the engine has swept once", func() bool { return e.Calls("listCounters") > 0 })
+	return e
 }
 
-// Fail lets every call fail with err, or work again with nil.
-func (e *Engine) Fail(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.err = err
-}
+type handled struct{}
+
+func (handled) OnRevoked(context.Context, lease.Holder) error { return nil }
 
 // Hold adds a holder with defaults for what is not set and returns its token.
 // Its levels are booked with these caps.
 func (e *Engine) Hold(h lease.Holder, caps map[definition.Level]definition.Cap) lease.Token {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	h.Token = cmp.Or(h.Token, lease.Token(fmt.Sprintf("tok%05dAAAAAAAAAAAAAAAAAA", len(e.holders)+1)))
+	e.t.Helper()
+	e.made++
+	h.Token = cmp.Or(h.Token, lease.Token(fmt.Sprintf("tok%05dAAAAAAAAAAAAAAAAAA", e.made)))
 	h.State = cmp.Or(h.State, lease.Held)
 	h.Type = cmp.Or(h.Type, "mcp")
 	h.Resource = cmp.Or(h.Resource, "browser")
@@ -57,198 +63,79 @@ func (e *Engine) Hold(h lease.Holder, caps map[definition.Level]definition.Cap) 
 	h.Pod = cmp.Or(h.Pod, "pod-a")
 	h.TTL = cmp.Or(h.TTL, 2*time.Minute)
 	if h.CreatedAt.IsZero() {
-		h.CreatedAt = e.Now()
+		h.CreatedAt = e.now()
 	}
 	if h.LastSeenAt.IsZero() {
-		h.LastSeenAt = e.Now()
+		h.LastSeenAt = e.now()
 	}
+	if caps[definition.Project] > 0 {
+		h.Project = cmp.Or(h.Project, "p")
+	}
+	if caps[definition.User] > 0 {
+		h.User = cmp.Or(h.User, "u")
+	}
+	var booked []storetest.CounterDoc
 	for _, l := range definition.Levels {
 		if caps[l] == 0 {
 			continue
 		}
-		scope := map[definition.Level]string{definition.User: h.Tenant + "/" + h.User, definition.Project: h.Tenant + "/" + h.Project,
-			definition.Tenant: h.Tenant, definition.Global: "*"}[l]
-		id := lease.CounterID(h.Resource + "|" + string(l) + "|" + scope)
-		h.Levels = append(h.Levels, lease.Booking{ID: id, Level: l})
-		e.counters[id] = lease.Occupancy{Resource: h.Resource, Level: l, Scope: scope,
-			Counter: lease.Counter{ID: id, Cap: caps[l], UpdatedAt: e.Now()}}
+		id, err := lease.NewCounterID(h.Resource, l, lease.Scope{Tenant: h.Tenant, Project: h.Project, User: h.User})
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		c := lease.Counter{ID: id, Cap: caps[l], Count: e.counts[id] + 1, Gen: "g", UpdatedAt: e.now().Add(-2 * margin)}
+		e.counts[id]++
+		booked = append(booked, storetest.CounterDoc{Counter: c})
+		h.Levels = append(h.Levels, lease.Booking{ID: id, Level: l, Gen: c.Gen})
 	}
-	i, _ := slices.BinarySearchFunc(e.holders, h.Token, func(a lease.Holder, t lease.Token) int { return cmp.Compare(a.Token, t) })
-	e.holders = slices.Insert(e.holders, i, h)
+	e.mem.Put([]lease.Holder{h}, booked)
 	return h.Token
 }
 
 // Drift lets a counter count by n more than what books it.
 func (e *Engine) Drift(id lease.CounterID, n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.drift[id] = n
+	booked, err := e.mem.Booked(context.Background(), []lease.CounterID{id})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, c := range e.mem.CounterDocs() {
+		if c.ID == id {
+			c.Count = booked[id] + n
+			e.mem.Put(nil, []storetest.CounterDoc{c})
+		}
+	}
 }
 
 // AddPod registers a pod.
 func (e *Engine) AddPod(p lease.Pod) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.pods = append(e.pods, p)
+	if err := e.mem.PutPod(context.Background(), p); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 // Happen adds an event.
 func (e *Engine) Happen(ev lease.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if ev.At.IsZero() {
-		ev.At = e.Now()
+	if err := e.mem.AddEvent(context.Background(), ev); err != nil {
+		e.t.Fatal(err)
 	}
-	e.events = append([]lease.Event{ev}, e.events...)
 }
 
-// Release ends a holder as its client does.
-func (e *Engine) Release(t lease.Token) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.holders = slices.DeleteFunc(e.holders, func(h lease.Holder) bool { return h.Token == t })
+// End ends a lease as its client does.
+func (e *Engine) End(t lease.Token) {
+	if err := e.Attach(lease.Ref{Token: t}).Release(context.Background()); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
-// Find lists holders in token order.
-func (e *Engine) Find(_ context.Context, f lease.Filter) ([]lease.Holder, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return nil, e.err
+// Revoke is the engine's, and waits for what comes after it: the event and the
+// handler.
+func (e *Engine) Revoke(ctx context.Context, t lease.Token, c lease.Cause) (lease.Holder, error) {
+	events, handled := e.Calls("addEvent"), e.Calls("markHandled")
+	h, err := e.Manager.Revoke(ctx, t, c)
+	if err == nil {
+		e.Until(e.t, "the revocation is recorded and handled", func() bool {
+			return e.Calls("addEvent") > events && e.Calls("markHandled") > handled
+		})
 	}
-	states := f.States
-	if len(states) == 0 {
-		states = []lease.State{lease.Pending, lease.Held}
-	}
-	limit := cmp.Or(f.Limit, 1000)
-	var out []lease.Holder
-	for _, h := range e.holders {
-		if len(out) == limit {
-			break
-		}
-		if slices.Contains(states, h.State) && (f.Token == "" || h.Token == f.Token) && (f.Tenant == "" || h.Tenant == f.Tenant) &&
-			(f.Project == "" || h.Project == f.Project) && (f.User == "" || h.User == f.User) &&
-			(f.Resource == "" || h.Resource == f.Resource) && (f.Type == "" || h.Type == f.Type) &&
-			(f.Pod == "" || h.Pod == f.Pod) && h.Token > f.After {
-			out = append(out, h)
-		}
-	}
-	return out, nil
-}
-
-// Revoke marks a holder.
-func (e *Engine) Revoke(_ context.Context, t lease.Token, c lease.Cause) (lease.Holder, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return lease.Holder{}, e.err
-	}
-	for i := range e.holders {
-		h := &e.holders[i]
-		if h.Token == t && h.State != lease.Revoked && (c.Tenant == "" || h.Tenant == c.Tenant) && (c.Pod == "" || h.Pod == c.Pod) {
-			before := *h
-			e.mark(h, c.By)
-			return before, nil
-		}
-	}
-	return lease.Holder{}, lease.ErrNotFound
-}
-
-func (e *Engine) mark(h *lease.Holder, by string) {
-	h.State = lease.Revoked
-	h.Revocation = &lease.Revocation{Reason: lease.ReasonRevoke, By: by, At: e.Now(), HandledAt: e.Now()}
-	e.events = append([]lease.Event{{At: e.Now(), Kind: "revoked", Reason: "revoke", By: by, Type: h.Type, Resource: h.Resource,
-		Tenant: h.Tenant, Project: h.Project, User: h.User, Pod: h.Pod, Token: string(h.Token[:8])}}, e.events...)
-}
-
-// RevokePod marks every holder of a pod.
-func (e *Engine) RevokePod(_ context.Context, pod lease.PodID, by string) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return 0, e.err
-	}
-	n := 0
-	for i := range e.holders {
-		if h := &e.holders[i]; h.Pod == pod && h.State != lease.Revoked {
-			e.mark(h, by)
-			n++
-		}
-	}
-	return n, nil
-}
-
-// Sweep takes what is past its TTL.
-func (e *Engine) Sweep(context.Context) (lease.Swept, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var s lease.Swept
-	for i := range e.holders {
-		if h := &e.holders[i]; h.State != lease.Revoked && e.Now().Sub(h.LastSeenAt) > h.TTL {
-			e.mark(h, "")
-			h.Revocation.Reason = lease.ReasonIdle
-			s.Idle++
-		}
-	}
-	return s, e.err
-}
-
-// Reconcile puts all drift right.
-func (e *Engine) Reconcile(context.Context) (lease.Reconciled, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r := lease.Reconciled{Corrected: len(e.drift)}
-	clear(e.drift)
-	return r, e.err
-}
-
-// Occupancies lists counters with what books them.
-func (e *Engine) Occupancies(_ context.Context, f lease.OccupancyFilter) ([]lease.Occupancy, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return nil, e.err
-	}
-	booked := map[lease.CounterID]int{}
-	for _, h := range e.holders {
-		if h.State != lease.Revoked {
-			for _, b := range h.Levels {
-				booked[b.ID]++
-			}
-		}
-	}
-	var out []lease.Occupancy
-	for _, id := range slices.Sorted(maps.Keys(e.counters)) {
-		c := e.counters[id]
-		tenant, _, _ := strings.Cut(c.Scope, "/")
-		if id <= f.After || f.Resource != "" && c.Resource != f.Resource || f.Tenant != "" && tenant != f.Tenant ||
-			f.Limit > 0 && len(out) == f.Limit {
-			continue
-		}
-		c.Booked = booked[id]
-		c.Count = c.Booked + e.drift[id]
-		c.Age = e.Now().Sub(c.UpdatedAt)
-		out = append(out, c)
-	}
-	return out, nil
-}
-
-// Events lists newest first.
-func (e *Engine) Events(_ context.Context, tenant string, limit int) ([]lease.Event, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var out []lease.Event
-	for _, ev := range e.events {
-		if (tenant == "" || ev.Tenant == tenant) && len(out) < limit {
-			out = append(out, ev)
-		}
-	}
-	return out, e.err
-}
-
-// Pods lists the registered pods.
-func (e *Engine) Pods(context.Context) ([]lease.Pod, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.pods), e.err
+	return h, err
 }

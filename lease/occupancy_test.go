@@ -66,7 +66,7 @@ func TestATenantsOccupancyReadsLittleOfTheOthers(t *testing.T) {
 	}
 	mem.Put(nil, all)
 	store := &counted{Store: mem}
-	v := lease.View{Store: store}
+	v := storetest.NewManager(t, store, "a")
 	ids := func(f lease.OccupancyFilter) (got []lease.CounterID) {
 		t.Helper()
 		for {
