@@ -57,7 +57,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 					return err
 				}
 				if h.State == lease.Revoked {
-					return &view.NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)", h.Token, h.Revocation.Reason, since(h.Revocation.At))}
+					return &view.Error{Code: view.NotFound, Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)", h.Token, h.Revocation.Reason, since(h.Revocation.At))}
 				}
 				question := fmt.Sprintf("Revoke %s: %s on %s of %s/%s, user %s, held for %s?",
 					h.Token, h.Type, plain(h.Resource), plain(h.Tenant), plain(h.Project), plain(h.User), view.Span(h.AgeSeconds))

@@ -119,7 +119,7 @@ func (p *place) direct(ctx context.Context) (*directView, error) {
 		look, cancel := context.WithTimeout(ctx, contactTime)
 		defer cancel()
 		if err := s.Ping(look); err != nil {
-			return nil, &view.UnavailableError{Err: err}
+			return nil, view.Unreachable(err)
 		}
 	}
 	return newDirectView(p.store, p.conf.Lease.ReconcileSafety)

@@ -21,21 +21,25 @@ func unreachable(err error) error { return &codeError{codeUnreachable, err} }
 // coded gives an error the code that the process ends with.
 func coded(err error) error {
 	var (
-		already     *codeError
-		missing     *view.NotFoundError
-		invalid     *view.InvalidError
-		unavailable *view.UnavailableError
-		noPod       *client.UnreachableError
+		already *codeError
+		noPod   *client.UnreachableError
 	)
-	switch {
-	case err == nil, errors.As(err, &already):
+	if err == nil || errors.As(err, &already) {
 		return err
-	case errors.As(err, &missing), errors.Is(err, lease.ErrNotFound):
-		return &codeError{codeNotFound, err}
-	case errors.As(err, &invalid):
-		return usage(err)
-	case errors.As(err, &unavailable), errors.As(err, &noPod), errors.Is(err, context.DeadlineExceeded):
+	}
+	if errors.As(err, &noPod) || errors.Is(err, context.DeadlineExceeded) {
 		return unreachable(err)
+	}
+	switch view.CodeOf(err) {
+	case view.NotFound:
+		return &codeError{codeNotFound, err}
+	case view.Invalid:
+		return usage(err)
+	case view.Unavailable:
+		return unreachable(err)
+	}
+	if errors.Is(err, lease.ErrNotFound) {
+		return &codeError{codeNotFound, err}
 	}
 	return &codeError{codeFailed, err}
 }

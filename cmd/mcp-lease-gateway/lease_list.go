@@ -53,8 +53,7 @@ func (e *judgedError) Unwrap() error { return e.error }
 // timed gives an error its code, and says where the time that was given is why a
 // command failed.
 func (t *leaseTool) timed(ctx context.Context, err error) error {
-	var cut *view.CutShortError
-	if errors.As(err, &cut) && cut.RanOut {
+	if e, ok := errors.AsType[*view.Error](err); ok && e.RanOut {
 		return &codeError{codeFailed, fmt.Errorf("%w; give it more time with a --timeout above %s", err, t.flags.timeout)}
 	}
 	err = coded(err)

@@ -121,7 +121,7 @@ func (r *record) add(ctx context.Context, e lease.Event) error {
 	if last, lastErr := telemetry.OpenTrail(ctx, "", r.errs); lastErr != nil || last.Event(ctx, e) != nil {
 		where = "its record is lost"
 	}
-	failed := &view.UnrecordedError{Err: fmt.Errorf("%s did not take it (%w); %s", r.name, err, where)}
+	failed := &view.Error{Code: view.Unrecorded, Message: fmt.Sprintf("%s did not take it (%v); %s", r.name, err, where)}
 	if r.failed == nil {
 		r.failed = failed
 	}

@@ -574,7 +574,7 @@ func TestWhatAPodCannotReachIsSaidOnce(t *testing.T) {
 	defer away.Close()
 	b.conf.Pod.Endpoint = strings.TrimPrefix(away.URL, "http://")
 	for what, args := range map[string][]string{"the lease store": {"list"}, "the definition": {"definition", "browser", "--tenant", "acme", "--project", "thesis"}} {
-		if code, _, errs := b.run(args...); code != 4 || errs != what+" cannot be reached: the gateway's log says why" {
+		if code, _, errs := b.run(args...); code != 4 || errs != what+" cannot be reached; the gateway's log says why" {
 			t.Errorf("%d %q", code, errs)
 		}
 	}

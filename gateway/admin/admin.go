@@ -178,7 +178,7 @@ func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error
 		return nil, err
 	}
 	if q.Tenant != "" {
-		return nil, &view.InvalidError{Message: "tenant is in the path"}
+		return nil, &view.Error{Code: view.Invalid, Message: "tenant is in the path"}
 	}
 	page, err := a.opt.View.Holders(ctx, c.scope, q)
 	if err != nil {
@@ -207,7 +207,7 @@ func (a *API) overview(ctx context.Context, c call, r *http.Request) (any, error
 // tenantCounters is counters for a tenant's admin.
 func (a *API) tenantCounters(ctx context.Context, c call, r *http.Request) (any, error) {
 	if r.URL.Query().Has("tenant") {
-		return nil, &view.InvalidError{Message: "tenant is in the path"}
+		return nil, &view.Error{Code: view.Invalid, Message: "tenant is in the path"}
 	}
 	return a.counters(ctx, c, r)
 }
@@ -232,7 +232,7 @@ func (a *API) counters(ctx context.Context, c call, r *http.Request) (any, error
 	drifted := false
 	if s := q.Get("drifted"); s != "" {
 		if drifted, err = strconv.ParseBool(s); err != nil {
-			return nil, &view.InvalidError{Message: "drifted is neither true nor false"}
+			return nil, &view.Error{Code: view.Invalid, Message: "drifted is neither true nor false"}
 		}
 	}
 	return a.opt.View.Counters(ctx, c.scope, view.CounterQuery{Resource: q.Get("resource"), Level: q.Get("level"),
@@ -268,19 +268,19 @@ func holderQuery(r *http.Request) (view.HolderQuery, error) {
 func query(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &view.InvalidError{Message: "the query cannot be read"}
+		return nil, &view.Error{Code: view.Invalid, Message: "the query cannot be read"}
 	}
 next:
 	for k, v := range q {
 		for _, n := range known {
 			if k == n {
 				if len(v) != 1 {
-					return nil, &view.InvalidError{Message: k + " stands more than once"}
+					return nil, &view.Error{Code: view.Invalid, Message: k + " stands more than once"}
 				}
 				continue next
 			}
 		}
-		return nil, &view.InvalidError{Message: "unknown parameter; this takes " + strings.Join(known, ", ")}
+		return nil, &view.Error{Code: view.Invalid, Message: "unknown parameter; this takes " + strings.Join(known, ", ")}
 	}
 	return q, nil
 }
@@ -292,7 +292,7 @@ func limit(q url.Values) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return 0, &view.InvalidError{Message: fmt.Sprintf("limit is not between 1 and %d", view.MaxLimit)}
+		return 0, &view.Error{Code: view.Invalid, Message: fmt.Sprintf("limit is not between 1 and %d", view.MaxLimit)}
 	}
 	return n, nil
 }
@@ -362,11 +362,11 @@ func (a *API) unmatched(may authorize, mux *http.ServeMux) http.Handler {
 			other.Method = m
 			if _, pattern := mux.Handler(other); strings.HasPrefix(pattern, m+" ") && m != r.Method {
 				w.Header().Set("Allow", m)
-				write(w, http.StatusMethodNotAllowed, failure(CodeMethod, "this takes "+m))
+				a.refuse(w, r, &view.Error{Code: view.Method, Message: "this takes " + m})
 				return
 			}
 		}
-		write(w, http.StatusNotFound, failure(CodeNotFound, "there is nothing here; see openapi.json"))
+		a.refuse(w, r, &view.Error{Code: view.NotFound, Message: "there is nothing here; see openapi.json"})
 	})
 }
 
@@ -377,59 +377,42 @@ type Failure struct {
 
 // FailureBody says what is wrong: a code for programs, a sentence for people.
 type FailureBody struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code    view.Code `json:"code"`
+	Message string    `json:"message"`
 }
 
-// The codes of FailureBody.
-const (
-	CodeUnauthenticated = "UNAUTHENTICATED"
-	CodeForbidden       = "FORBIDDEN"
-	CodeNotFound        = "NOT_FOUND"
-	CodeMethod          = "METHOD_NOT_ALLOWED"
-	CodeInvalid         = "INVALID"
-	CodeDefinition      = "INVALID_DEFINITION"
-	CodeUnavailable     = "UNAVAILABLE"
-	CodeCutShort        = "CUT_SHORT" // done in part; the message says how far
-)
-
-func failure(code, message string) Failure {
-	return Failure{Error: FailureBody{Code: code, Message: message}}
+// statuses are the HTTP statuses of the codes; any other failure is a 503.
+var statuses = map[view.Code]int{
+	view.Unauthenticated:   http.StatusUnauthorized,
+	view.Forbidden:         http.StatusForbidden,
+	view.NotFound:          http.StatusNotFound,
+	view.Method:            http.StatusMethodNotAllowed,
+	view.Invalid:           http.StatusBadRequest,
+	view.InvalidDefinition: http.StatusUnprocessableEntity,
 }
 
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var (
-		missing *view.NotFoundError
-		invalid *view.InvalidError
-		broken  *view.DefinitionError
-		cut     *view.CutShortError
-	)
+	e, ok := errors.AsType[*view.Error](err)
 	switch {
 	case errors.Is(err, ErrNoCredential), errors.Is(err, errNoKey), errors.Is(err, ErrWrongCredential):
 		a.noteRefused(r, err)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="mcp-lease-gateway admin"`)
-		write(w, http.StatusUnauthorized, failure(CodeUnauthenticated, err.Error()))
+		e = &view.Error{Code: view.Unauthenticated, Message: err.Error()}
 	case errors.Is(err, ErrForbidden), errors.Is(err, ErrNotConfigured):
 		a.noteRefused(r, err)
-		write(w, http.StatusForbidden, failure(CodeForbidden, err.Error()))
-	case errors.As(err, &missing):
-		write(w, http.StatusNotFound, failure(CodeNotFound, missing.Message))
-	case errors.As(err, &invalid):
-		write(w, http.StatusBadRequest, failure(CodeInvalid, invalid.Message))
-	case errors.As(err, &broken):
-		write(w, http.StatusUnprocessableEntity, failure(CodeDefinition, broken.Error()))
-	case errors.As(err, &cut):
-		a.opt.Log.Warn("admin request cut short", "path", r.Pattern, "error", cut.Err)
-		write(w, http.StatusServiceUnavailable, failure(CodeCutShort, cut.Message))
-	default:
-		// The cause can name hosts and users of the store: for the log only.
-		a.opt.Log.Error("admin request failed", "path", r.Pattern, "error", err)
-		what := view.Store
-		if gone, ok := errors.AsType[*view.UnavailableError](err); ok {
-			what = cmp.Or(gone.What, what)
-		}
-		write(w, http.StatusServiceUnavailable, failure(CodeUnavailable, what+" cannot be reached; the gateway's log says why"))
+		e = &view.Error{Code: view.Forbidden, Message: err.Error()}
+	case !ok:
+		e = view.Unreachable(err)
 	}
+	status, message := cmp.Or(statuses[e.Code], http.StatusServiceUnavailable), e.Message
+	if e.Err != nil {
+		// The cause can name hosts and users of the store: for the log only.
+		a.opt.Log.Error("admin request failed", "path", r.Pattern, "code", e.Code, "error", e.Err)
+		if e.Code == view.Unavailable {
+			message += "; the gateway's log says why"
+		}
+	}
+	write(w, status, Failure{Error: FailureBody{Code: e.Code, Message: message}})
 }
 
 // noteRefused logs a refusal by its route: a path could hold a token's beginning,

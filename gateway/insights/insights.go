@@ -190,9 +190,8 @@ func (p *Page) revoke(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	_, err := p.opt.View.Revoke(ctx, view.Scope{Tenant: tenant}, r.PostFormValue("token"), view.ByTenantAdmin(s.Name))
 	notice := "revoked"
-	var missing *view.NotFoundError
 	switch {
-	case errors.As(err, &missing):
+	case view.CodeOf(err) == view.NotFound:
 		notice = "gone"
 	case err != nil:
 		p.failed(w, tenant, s, err)
@@ -204,15 +203,12 @@ func (p *Page) revoke(w http.ResponseWriter, r *http.Request) {
 
 // failed says what went wrong and what to do about it.
 func (p *Page) failed(w http.ResponseWriter, tenant string, s session, err error) {
-	var (
-		missing *view.NotFoundError
-		invalid *view.InvalidError
-	)
+	e, ok := errors.AsType[*view.Error](err)
 	switch {
-	case errors.As(err, &missing):
+	case ok && e.Code == view.NotFound:
 		p.message(w, tenant, s, http.StatusNotFound, "That lease is not there any more", "It has ended, or it was never one of "+tenant+". Go back to the list to see what is held now.")
-	case errors.As(err, &invalid):
-		p.message(w, tenant, s, http.StatusBadRequest, "This address makes no sense", invalid.Message+".")
+	case ok && e.Code == view.Invalid:
+		p.message(w, tenant, s, http.StatusBadRequest, "This address makes no sense", e.Message+".")
 	default:
 		p.opt.Log.Error("the Leases page could not look", "error", err)
 		p.message(w, tenant, s, http.StatusServiceUnavailable, "The lease store cannot be reached",

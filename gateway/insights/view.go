@@ -52,7 +52,7 @@ func (f Filter) values() url.Values {
 func readFilter(r *http.Request) (Filter, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return Filter{}, &view.InvalidError{Message: "the query cannot be read"}
+		return Filter{}, &view.Error{Code: view.Invalid, Message: "the query cannot be read"}
 	}
 	get := func(name string) string { return strings.TrimSpace(q.Get(name)) }
 	return Filter{Project: get("project"), User: get("user"), Resource: get("resource"), Type: get("type"), Pod: get("pod"), After: get("after")}, nil

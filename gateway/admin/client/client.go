@@ -33,14 +33,6 @@ type Client struct {
 	http  *http.Client
 }
 
-// RefusedError says that the pod answered and does not accept the credential.
-type RefusedError struct {
-	Endpoint string
-	Message  string
-}
-
-func (e *RefusedError) Error() string { return e.Endpoint + " refuses: " + e.Message }
-
 // UnreachableError says that no pod answered.
 type UnreachableError struct {
 	Endpoint string
@@ -140,7 +132,7 @@ func call[T any](ctx context.Context, c *Client, method string, query url.Values
 	for i, p := range path {
 		// A dot segment would be cleaned away and another address be called.
 		if p == "" || p == "." || p == ".." {
-			return v, &view.InvalidError{Message: fmt.Sprintf("%q names nothing", p)}
+			return v, &view.Error{Code: view.Invalid, Message: fmt.Sprintf("%q names nothing", p)}
 		}
 		escaped[i] = url.PathEscape(p)
 	}
@@ -150,7 +142,7 @@ func call[T any](ctx context.Context, c *Client, method string, query url.Values
 	}
 	r, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
-		return v, &view.InvalidError{Message: err.Error()}
+		return v, &view.Error{Code: view.Invalid, Message: err.Error()}
 	}
 	r.Header.Set(admin.TokenHeader, c.token)
 	if admin.ValidOperator(c.by) {
@@ -185,20 +177,12 @@ func (c *Client) refusal(status int, body []byte) error {
 	if err := d.Decode(&f); err != nil || f.Error.Message == "" {
 		return &UnreachableError{Endpoint: c.Endpoint(), Err: fmt.Errorf("status %d, which is not an answer of a gateway's admin API", status)}
 	}
-	switch f.Error.Code {
-	case admin.CodeNotFound:
-		return &view.NotFoundError{Message: f.Error.Message}
-	case admin.CodeInvalid, admin.CodeMethod:
-		return &view.InvalidError{Message: f.Error.Message}
-	case admin.CodeDefinition:
-		return &view.DefinitionError{Err: errors.New(f.Error.Message)}
-	case admin.CodeCutShort:
-		return &view.CutShortError{Message: f.Error.Message}
-	case admin.CodeUnauthenticated, admin.CodeForbidden:
-		return &RefusedError{Endpoint: c.Endpoint(), Message: f.Error.Message}
+	e := &view.Error{Code: f.Error.Code, Message: f.Error.Message}
+	switch e.Code {
+	case view.Method: // the path is this package's, so the pod is of another version
+		e.Code = view.Invalid
+	case view.Unauthenticated, view.Forbidden:
+		e.Message = c.Endpoint() + " refuses: " + e.Message
 	}
-	if what, why, ok := strings.Cut(f.Error.Message, " cannot be reached; "); ok {
-		return &view.UnavailableError{What: what, Err: errors.New(why)}
-	}
-	return &view.UnavailableError{Err: errors.New(f.Error.Message)}
+	return e
 }

@@ -58,10 +58,10 @@ func (d *View) Counters(ctx context.Context, s Scope, q CounterQuery) (CounterPa
 		}
 	}
 	if len(q.After) > 4*maxText {
-		return CounterPage{}, &InvalidError{Message: "after is no counter's id"}
+		return CounterPage{}, &Error{Code: Invalid, Message: "after is no counter's id"}
 	}
 	if q.Level != "" && !slices.Contains(definition.Levels[:], definition.Level(q.Level)) {
-		return CounterPage{}, &InvalidError{Message: "level is none of user, project, tenant, global"}
+		return CounterPage{}, &Error{Code: Invalid, Message: "level is none of user, project, tenant, global"}
 	}
 	limit, err := checkLimit(q.Limit)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *View) Counters(ctx context.Context, s Scope, q CounterQuery) (CounterPa
 	for {
 		found, err := d.Engine.Occupancies(ctx, f)
 		if err != nil {
-			return CounterPage{}, &UnavailableError{Err: err}
+			return CounterPage{}, Unreachable(err)
 		}
 		for _, o := range found {
 			c := counterView(o)

@@ -104,7 +104,7 @@ func (d *View) Holders(ctx context.Context, s Scope, q HolderQuery) (HolderPage,
 	f.Limit++ // one more tells whether there is a next page, and where it begins
 	found, err := d.Engine.Find(ctx, f)
 	if err != nil {
-		return HolderPage{}, &UnavailableError{Err: err}
+		return HolderPage{}, Unreachable(err)
 	}
 	now, short := d.storeNow(ctx), shortenAll(found)
 	page := HolderPage{Holders: make([]Holder, 0, min(limit, len(found)))}
@@ -145,7 +145,7 @@ func (q HolderQuery) filter(s Scope) (lease.Filter, error) {
 	}
 	for _, st := range q.States {
 		if !slices.Contains(allStates, lease.State(st)) {
-			return lease.Filter{}, &InvalidError{Message: fmt.Sprintf("state %q is none of PENDING, HELD, REVOKED", st)}
+			return lease.Filter{}, &Error{Code: Invalid, Message: fmt.Sprintf("state %q is none of PENDING, HELD, REVOKED", st)}
 		}
 		f.States = append(f.States, lease.State(st))
 	}
@@ -161,19 +161,19 @@ func (d *View) resolve(ctx context.Context, s Scope, short string, states ...lea
 	}
 	exact, err := d.Engine.Find(ctx, lease.Filter{Token: lease.Token(short), Tenant: s.Tenant, States: states, Limit: 1})
 	if err != nil {
-		return lease.Holder{}, &UnavailableError{Err: err}
+		return lease.Holder{}, Unreachable(err)
 	}
 	if len(exact) == 1 {
 		return exact[0], nil
 	}
 	found, err := d.Engine.Find(ctx, lease.Filter{After: lease.Token(short), Tenant: s.Tenant, States: states, Limit: maxCandidates + 1})
 	if err != nil {
-		return lease.Holder{}, &UnavailableError{Err: err}
+		return lease.Holder{}, Unreachable(err)
 	}
 	found = slices.DeleteFunc(found, func(h lease.Holder) bool { return !strings.HasPrefix(string(h.Token), short) })
 	switch len(found) {
 	case 0:
-		return lease.Holder{}, &NotFoundError{Message: fmt.Sprintf("no lease has a token that begins with %q", short)}
+		return lease.Holder{}, &Error{Code: NotFound, Message: fmt.Sprintf("no lease has a token that begins with %q", short)}
 	case 1:
 		return found[0], nil
 	}
@@ -181,7 +181,7 @@ func (d *View) resolve(ctx context.Context, s Scope, short string, states ...lea
 	if len(names) > maxCandidates {
 		names[maxCandidates] = "…"
 	}
-	return lease.Holder{}, &InvalidError{Message: fmt.Sprintf("more than one token begins with %q: %s; give more of its characters", short, strings.Join(names, ", "))}
+	return lease.Holder{}, &Error{Code: Invalid, Message: fmt.Sprintf("more than one token begins with %q: %s; give more of its characters", short, strings.Join(names, ", "))}
 }
 
 func view(now time.Time, s Scope, h lease.Holder, short string) Holder {
@@ -273,7 +273,7 @@ func checkToken(short string) error {
 		return err
 	}
 	if len(short) < minToken {
-		return &InvalidError{Message: fmt.Sprintf("a token is named by at least its first %d characters", minToken)}
+		return &Error{Code: Invalid, Message: fmt.Sprintf("a token is named by at least its first %d characters", minToken)}
 	}
 	return nil
 }
@@ -281,10 +281,10 @@ func checkToken(short string) error {
 // checkText refuses what no stored name can be, before it reaches the store.
 func checkText(field, s string) error {
 	if len(s) > maxText {
-		return &InvalidError{Message: fmt.Sprintf("%s is longer than %d bytes", field, maxText)}
+		return &Error{Code: Invalid, Message: fmt.Sprintf("%s is longer than %d bytes", field, maxText)}
 	}
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return &InvalidError{Message: field + " holds characters that no name has"}
+		return &Error{Code: Invalid, Message: field + " holds characters that no name has"}
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func checkLimit(n int) (int, error) {
 	case n == 0:
 		return DefaultLimit, nil
 	case n < 0 || n > MaxLimit:
-		return 0, &InvalidError{Message: fmt.Sprintf("limit is not between 1 and %d", MaxLimit)}
+		return 0, &Error{Code: Invalid, Message: fmt.Sprintf("limit is not between 1 and %d", MaxLimit)}
 	}
 	return n, nil
 }

@@ -27,7 +27,7 @@ func TestASweepIsNotBegunWhereTheStoreIsAway(t *testing.T) {
 	e.Fail(errors.New("the store is away"))
 	d := &view.View{Engine: patient{e, t}, Happened: func(e lease.Event) { t.Errorf("%+v is on record", e) }}
 	_, err := d.Sweep(t.Context(), "operator ops")
-	if _, ok := errors.AsType[*view.UnavailableError](err); !ok {
+	if view.CodeOf(err) != view.Unavailable {
 		t.Errorf("%v", err)
 	}
 }

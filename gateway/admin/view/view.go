@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,60 +41,6 @@ type View struct {
 	ahead    time.Duration // the store's clock before ours
 	measured time.Time
 }
-
-// NotFoundError says that nothing matches, or nothing of the tenant that asked.
-type NotFoundError struct{ Message string }
-
-func (e *NotFoundError) Error() string { return e.Message }
-
-// InvalidError says that a question or an order makes no sense as it stands.
-type InvalidError struct{ Message string }
-
-func (e *InvalidError) Error() string { return e.Message }
-
-// DefinitionError says that a definition is there and wrong. Its text is for
-// operators: it names file, line and field.
-type DefinitionError struct{ Err error }
-
-func (e *DefinitionError) Error() string { return e.Err.Error() }
-func (e *DefinitionError) Unwrap() error { return e.Err }
-
-// UnavailableError says that the store or the documents could not be reached,
-// so nothing is known.
-type UnavailableError struct {
-	What string // that cannot be reached; empty means Store
-	Err  error
-}
-
-// Store is what an UnavailableError without a What is about.
-const Store = "the lease store"
-
-func (e *UnavailableError) Error() string {
-	why := e.Err
-	if u, ok := errors.AsType[*lease.UnavailableError](why); ok && u.Err != nil {
-		why = u.Err // its own words are for clients
-	}
-	return cmp.Or(e.What, Store) + " cannot be reached: " + why.Error()
-}
-func (e *UnavailableError) Unwrap() error { return e.Err }
-
-// CutShortError says that an order was carried out in part, how far, and how it is
-// gone on with.
-type CutShortError struct {
-	Message string
-	RanOut  bool // the time given was too short for it
-	Err     error
-}
-
-func (e *CutShortError) Error() string { return e.Message }
-func (e *CutShortError) Unwrap() error { return e.Err }
-
-// UnrecordedError says that an order was carried out and that the audit log did
-// not take the record of it. An Engine that writes it itself returns it.
-type UnrecordedError struct{ Err error }
-
-func (e *UnrecordedError) Error() string { return e.Err.Error() }
-func (e *UnrecordedError) Unwrap() error { return e.Err }
 
 // ranOut reports whether err comes from the end of the caller's time. A store may
 // refuse a little before that, where an operation could not be done any more.
@@ -160,8 +105,7 @@ func (d *View) tell(e lease.Event) {
 func (d *View) Revoke(ctx context.Context, s Scope, short, by string) (Holder, error) {
 	h, err := d.resolve(ctx, s, short, lease.Pending, lease.Held)
 	if err != nil {
-		var missing *NotFoundError
-		if errors.As(err, &missing) {
+		if CodeOf(err) == NotFound {
 			return Holder{}, d.goneAlready(ctx, s, short, err)
 		}
 		return Holder{}, err
@@ -169,13 +113,13 @@ func (d *View) Revoke(ctx context.Context, s Scope, short, by string) (Holder, e
 	_, err = d.Engine.Revoke(ctx, h.Token, lease.Cause{Reason: lease.ReasonRevoke, By: by, Tenant: s.Tenant})
 	if errors.Is(err, lease.ErrNotFound) {
 		// It ended between the look-up and the mark.
-		return Holder{}, d.goneAlready(ctx, s, short, &NotFoundError{Message: "the lease ended before it could be revoked"})
+		return Holder{}, d.goneAlready(ctx, s, short, &Error{Code: NotFound, Message: "the lease ended before it could be revoked"})
 	}
-	if unrecorded, ok := errors.AsType[*UnrecordedError](err); ok {
-		return Holder{}, &UnrecordedError{Err: fmt.Errorf("the lease %s is revoked, but %w", h.Token.Short(), unrecorded)}
+	if CodeOf(err) == Unrecorded {
+		return Holder{}, &Error{Code: Unrecorded, Message: fmt.Sprintf("the lease %s is revoked, but %v", h.Token.Short(), err)}
 	}
 	if err != nil {
-		return Holder{}, &UnavailableError{Err: err}
+		return Holder{}, Unreachable(err)
 	}
 	after, err := d.resolve(ctx, s, string(h.Token), lease.Revoked)
 	if err != nil {
@@ -194,7 +138,7 @@ func (d *View) goneAlready(ctx context.Context, s Scope, short string, err error
 	if lookErr != nil || h.Revocation == nil {
 		return err
 	}
-	return &NotFoundError{Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)",
+	return &Error{Code: NotFound, Message: fmt.Sprintf("the lease %s has ended already (%s, %s ago)",
 		h.Token.Short(), h.Revocation.Reason, age(d.storeNow(ctx), h.Revocation.At).Round(time.Second))}
 }
 
@@ -205,22 +149,22 @@ func (d *View) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 		return PodRevoked{}, err
 	}
 	if pod == "" {
-		return PodRevoked{}, &InvalidError{Message: "name a pod"}
+		return PodRevoked{}, &Error{Code: Invalid, Message: "name a pod"}
 	}
 	n, err := d.Engine.RevokePod(ctx, lease.PodID(pod), by)
 	if err != nil {
-		if unrecorded, ok := errors.AsType[*UnrecordedError](err); ok {
-			return PodRevoked{}, &UnrecordedError{Err: fmt.Errorf("%d lease(s) of pod %s were revoked, but %w; what is left stands", n, pod, unrecorded)}
+		if CodeOf(err) == Unrecorded {
+			return PodRevoked{}, &Error{Code: Unrecorded, Message: fmt.Sprintf("%d lease(s) of pod %s were revoked, but %v; what is left stands", n, pod, err)}
 		}
 		out := ranOut(ctx, err)
 		if n == 0 && !out {
-			return PodRevoked{}, &UnavailableError{Err: err}
+			return PodRevoked{}, Unreachable(err)
 		}
 		why := "the lease store could not be reached any more"
 		if out {
 			why = "the time given ran out"
 		}
-		return PodRevoked{}, &CutShortError{RanOut: out, Err: err,
+		return PodRevoked{}, &Error{Code: CutShort, RanOut: out, Err: err,
 			Message: fmt.Sprintf("%d lease(s) of pod %s were revoked, then %s; what is left stands, and the same order again goes on with it", n, pod, why)}
 	}
 	if n == 0 {
@@ -229,7 +173,7 @@ func (d *View) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 			return PodRevoked{}, err
 		}
 		if !known {
-			return PodRevoked{}, &NotFoundError{Message: fmt.Sprintf("no pod %q is registered and no lease names it", pod)}
+			return PodRevoked{}, &Error{Code: NotFound, Message: fmt.Sprintf("no pod %q is registered and no lease names it", pod)}
 		}
 	}
 	return PodRevoked{Pod: pod, Revoked: n}, nil
@@ -238,7 +182,7 @@ func (d *View) RevokePod(ctx context.Context, pod, by string) (PodRevoked, error
 func (d *View) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 	pods, err := d.Engine.Pods(ctx)
 	if err != nil {
-		return false, &UnavailableError{Err: err}
+		return false, Unreachable(err)
 	}
 	for _, p := range pods {
 		if p.ID == pod {
@@ -247,7 +191,7 @@ func (d *View) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 	}
 	held, err := d.Engine.Find(ctx, lease.Filter{Pod: pod, Limit: 1, States: allStates})
 	if err != nil {
-		return false, &UnavailableError{Err: err}
+		return false, Unreachable(err)
 	}
 	return len(held) > 0, nil
 }
@@ -256,11 +200,11 @@ func (d *View) knowsPod(ctx context.Context, pod lease.PodID) (bool, error) {
 func (d *View) Sweep(ctx context.Context, by string) (lease.Swept, error) {
 	// A round has many parts, and each would wait for a store that is not there.
 	if _, err := d.Engine.Pods(ctx); err != nil {
-		return lease.Swept{}, &UnavailableError{Err: err}
+		return lease.Swept{}, Unreachable(err)
 	}
 	done, err := d.Engine.Sweep(ctx)
 	if err != nil {
-		return done, &UnavailableError{Err: err}
+		return done, Unreachable(err)
 	}
 	d.tell(lease.Event{Kind: "swept", Reason: fmt.Sprintf("asked for: idle %d, pod %d, adopted %d, handled %d, unhandled %d, purged %d",
 		done.Idle, done.Pod, done.Adopted, done.Handled, done.Unhandled, done.Purged), By: by})
@@ -271,7 +215,7 @@ func (d *View) Sweep(ctx context.Context, by string) (lease.Swept, error) {
 func (d *View) Reconcile(ctx context.Context, by string) (Reconciled, error) {
 	done, err := d.Engine.Reconcile(ctx)
 	if err != nil {
-		return Reconciled{}, &UnavailableError{Err: err}
+		return Reconciled{}, Unreachable(err)
 	}
 	d.tell(lease.Event{Kind: "reconciled", Reason: fmt.Sprintf("asked for: corrected %d, removed %d, left %d",
 		done.Corrected, done.Removed, len(done.Drift)), By: by})
@@ -283,33 +227,33 @@ func (d *View) Reconcile(ctx context.Context, by string) (Reconciled, error) {
 func (d *View) Definition(ctx context.Context, tenant, project, name string) (Definition, error) {
 	for _, f := range [][2]string{{"name", name}, {"tenant", tenant}, {"project", project}} {
 		if f[1] == "" {
-			return Definition{}, &InvalidError{Message: "name the " + f[0] + " of the definition"}
+			return Definition{}, &Error{Code: Invalid, Message: "name the " + f[0] + " of the definition"}
 		}
 		if err := checkText(f[0], f[1]); err != nil {
 			return Definition{}, err
 		}
 	}
 	if !definition.ValidName(name) {
-		return Definition{}, &InvalidError{Message: fmt.Sprintf("%q names no lease: %s", name, definition.NameRule)}
+		return Definition{}, &Error{Code: Invalid, Message: fmt.Sprintf("%q names no lease: %s", name, definition.NameRule)}
 	}
 	for _, f := range [][2]string{{"tenant", tenant}, {"project", project}} {
 		if !principal.ValidName(f[1]) {
-			return Definition{}, &InvalidError{Message: fmt.Sprintf("%q names no %s: a name is up to 64 letters, digits and . _ -, begins with none of . and -, and holds no ..", f[1], f[0])}
+			return Definition{}, &Error{Code: Invalid, Message: fmt.Sprintf("%q names no %s: a name is up to 64 letters, digits and . _ -, begins with none of . and -, and holds no ..", f[1], f[0])}
 		}
 	}
 	if d.Definitions == nil {
-		return Definition{}, &UnavailableError{What: "a definition", Err: errors.New("no documents are configured here")}
+		return Definition{}, unavailable("a definition", errors.New("no documents are configured here"))
 	}
 	m, err := d.Definitions.Fresh(ctx, tenant, project, name)
 	if err != nil {
 		var wrong *definition.Error
 		switch {
 		case errors.As(err, &wrong) && wrong.Unknown:
-			return Definition{}, &NotFoundError{Message: wrong.Client() + " that " + tenant + "/" + project + " sees"}
+			return Definition{}, &Error{Code: NotFound, Message: wrong.Client() + " that " + tenant + "/" + project + " sees"}
 		case errors.As(err, &wrong) && !wrong.Transient:
-			return Definition{}, &DefinitionError{Err: err}
+			return Definition{}, &Error{Code: InvalidDefinition, Message: err.Error()}
 		}
-		return Definition{}, &UnavailableError{What: "the definition", Err: err}
+		return Definition{}, unavailable("the definition", err)
 	}
 	return definitionView(m), nil
 }
@@ -322,7 +266,7 @@ func (d *View) Events(ctx context.Context, s Scope, limit int) ([]Event, error) 
 	}
 	events, err := d.Engine.Events(ctx, s.Tenant, limit)
 	if err != nil {
-		return nil, &UnavailableError{Err: err}
+		return nil, Unreachable(err)
 	}
 	out := make([]Event, 0, len(events))
 	for _, e := range events {
