@@ -352,11 +352,15 @@ func (s *Memory) listed(limit int, keep func(lease.Holder) bool, less func(a, b 
 	var hs []lease.Holder
 	for _, h := range s.holders {
 		if keep(h) {
-			hs = append(hs, cloned(h))
+			hs = append(hs, h)
 		}
 	}
 	slices.SortFunc(hs, less)
-	return hs[:min(limit, len(hs))]
+	hs = hs[:min(limit, len(hs))]
+	for i := range hs {
+		hs[i] = cloned(hs[i])
+	}
+	return hs
 }
 
 func byToken(a, b lease.Holder) int { return cmp.Compare(a.Token, b.Token) }
@@ -538,12 +542,16 @@ func (s *Memory) Booked(ctx context.Context, ids []lease.CounterID) (map[lease.C
 		return nil, err
 	}
 	defer unlock()
+	wanted := make(map[lease.CounterID]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
 	n := map[lease.CounterID]int{}
 	for t := range s.holders {
 		if h, ok := s.living(t); ok {
-			for _, id := range ids {
-				if books(h, id) {
-					n[id]++
+			for _, b := range h.Levels { // each counter once: a holder lists none twice
+				if wanted[b.ID] {
+					n[b.ID]++
 				}
 			}
 		}
