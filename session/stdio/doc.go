@@ -30,5 +30,7 @@
 // three. [Protect] keeps a program under the gateway's user from reading the
 // gateway's memory and environment.
 //
-// The package knows lines, not JSON-RPC, and nothing of leases or sessions.
+// A [Process] knows lines and not what they say. A [Bridge] makes an MCP server of
+// it that is asked like one over HTTP; which message goes where is the business of
+// package routing. Neither knows leases or client sessions.
 package stdio

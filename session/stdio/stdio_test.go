@@ -42,6 +42,7 @@ var programs = map[string]func(args []string){
 	"lines":     linesProgram,
 	"protected": protectedProgram,
 	"peep":      peepProgram,
+	"mcp":       mcpProgram,
 }
 
 const programMark = "stdio-test-program"

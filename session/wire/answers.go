@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"slices"
-	"strconv"
 )
 
 // Answers follows the SSE stream that answers a POST as its bytes pass, and
@@ -11,7 +10,7 @@ import (
 // and the id of the message under way and nothing else of it, so a result of any
 // size costs one pass and no memory.
 type Answers struct {
-	waiting map[string]bool // sameAnswer of those without a response
+	waiting map[string]bool // MatchKey of those without a response
 	heard   []string        // answered by the event under way: a client gets it when the event ends
 
 	field []byte // the line's beginning, up to its colon
@@ -35,12 +34,12 @@ func (a *Answers) Await(id []byte) {
 	if a.waiting == nil {
 		a.waiting = make(map[string]bool)
 	}
-	a.waiting[sameAnswer(id)] = true
+	a.waiting[MatchKey(id)] = true
 }
 
 // Waits reports whether the request with this id has had no response. One in an
 // event that has not ended counts as none: clients throw such an event away.
-func (a *Answers) Waits(id []byte) bool { return a.waiting[sameAnswer(id)] }
+func (a *Answers) Waits(id []byte) bool { return a.waiting[MatchKey(id)] }
 
 // Open reports whether a request is without a response at the end of the stream.
 // One in an event that has not ended counts there: some clients take it.
@@ -51,36 +50,6 @@ func (a *Answers) Open() bool {
 		}
 	}
 	return false
-}
-
-// sameAnswer is IDKey with numbers by their value as a float, since many servers
-// and clients read them so: they write 1.0 back as 1, and round what is beyond 2^53.
-func sameAnswer(id []byte) string {
-	if n, err := strconv.ParseFloat(string(id), 64); err == nil {
-		return strconv.FormatFloat(n, 'g', -1, 64)
-	}
-	return IDKey(id)
-}
-
-// AnswersID reports whether an answer with the id answered can be that to the
-// request asked.
-func AnswersID(asked, answered []byte) bool { return sameAnswer(asked) == sameAnswer(answered) }
-
-// Answered is the key (IDKey) of those in waiting that a message with this id
-// answers, or the id's own where there is none. One that is written alike comes
-// before one that a server may have rounded or written otherwise.
-func Answered[V any](waiting map[string]V, id []byte) string {
-	own := IDKey(id)
-	if _, ok := waiting[own]; ok || len(own) == 0 || own[0] == '"' {
-		return own
-	}
-	number := sameAnswer(id)
-	for key := range waiting {
-		if key != "" && key[0] != '"' && sameAnswer([]byte(key)) == number {
-			return key
-		}
-	}
-	return own
 }
 
 // Feed takes the next bytes of the stream.
@@ -162,7 +131,7 @@ func (a *Answers) endLine() {
 // message takes a whole message.
 func (a *Answers) message(m *message) {
 	if m.answer && !m.method && len(m.id) > 0 && len(m.id) <= maxAnswerID {
-		a.heard = append(a.heard, sameAnswer(m.id))
+		a.heard = append(a.heard, MatchKey(m.id))
 	}
 }
 

@@ -19,7 +19,7 @@ func TestAnswersOfAStream(t *testing.T) {
 		{"an error", `7`, "event: message\r\ndata:{ \"error\" : {\"code\":1}, \"id\" : 7 }\r\n\r\n", false, false},
 		{"a string id", `"a"`, "data: {\"id\":\"a\",\"result\":1}\n\n", false, false},
 		{"a string id that is written otherwise", `"a"`, "data: {\"id\":\"\\u0061\",\"result\":1}\n\n", false, false},
-		{"a string is no number", `7`, "data: {\"id\":\"7\",\"result\":1}\n\n", true, false},
+		{"a number that the server writes as a string", `7`, "data: {\"id\":\"7\",\"result\":1}\n\n", false, false},
 		{"a number that is written otherwise", `1.0`, "data: {\"id\":1,\"result\":1}\n\n", false, false},
 		{"a number that the server has rounded", `9007199254740993`, "data: {\"id\":9007199254740992,\"result\":1}\n\n", false, false},
 		{"another request's", `7`, "data: {\"id\":8,\"result\":{}}\n\n", true, false},

@@ -25,6 +25,7 @@ type Message struct {
 	All           Span // the whole message
 	ID            Span // value, quotes included
 	Params        Span
+	Result, Error Span   // of a response
 	Meta          Span   // params._meta
 	ProgressToken Span   // params._meta.progressToken
 	Protocol      string // params._meta["io.modelcontextprotocol/protocolVersion"]
@@ -71,18 +72,44 @@ func invalid(format string, args ...any) error {
 	return &InvalidError{What: fmt.Sprintf(format, args...)}
 }
 
-// envelope keys, in the order of the seen bits.
+// envelopeKey is a member that JSON-RPC gives a meaning.
+type envelopeKey int
+
+const (
+	noKey envelopeKey = iota - 1
+	keyVersion
+	keyID
+	keyMethod
+	keyParams
+	keyResult
+	keyError
+)
+
 var envelopeKeys = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// Scan reads the envelope of a whole body. The method may stand behind any
-// amount of params. Errors are ErrSyntax, ErrDepth and *InvalidError.
+// Scan reads the envelope of a whole body from a client. The method may stand
+// behind any amount of params. Errors are ErrSyntax, ErrDepth and *InvalidError.
 //
 // A duplicate envelope key is refused, and so is one that is written with
 // escapes or in other letter case: the upstream's parser might read the other
 // one, and the check of a tools/call would have looked at the wrong method.
 func Scan(body []byte) (*Envelope, error) {
 	s := scanner{b: body}
+	return s.envelope()
+}
+
+// ScanServer reads the envelope of what a server says. No check of the gateway
+// hangs on it, so it takes whatever a client could make sense of: a message
+// without jsonrpc, "error": null beside a result, both of them, a key twice (the
+// last counts). Errors are those of Scan.
+func ScanServer(body []byte) (*Envelope, error) {
+	s := scanner{b: body, lenient: true}
+	return s.envelope()
+}
+
+func (s *scanner) envelope() (*Envelope, error) {
 	e := &Envelope{}
+	s.begin()
 	s.space()
 	if s.peek() != '[' {
 		e.Messages = e.single[:]
@@ -136,85 +163,121 @@ func (s *scanner) message(depth int, m *Message) error {
 		return invalid("a message must be an object")
 	}
 	start := s.i
-	var seen [len(envelopeKeys)]bool
+	var has members
 	err := s.members(func(k Span, escaped bool) error {
-		which, err := envelopeKey(k.Of(s.b), escaped)
+		key, err := s.envelopeKey(k.Of(s.b), escaped)
 		if err != nil {
 			return err
 		}
-		if which >= 0 {
-			if seen[which] {
-				return invalid("the member %q stands twice", envelopeKeys[which])
+		if key != noKey {
+			if has[key] && !s.lenient {
+				return invalid("the member %q stands twice", envelopeKeys[key])
 			}
-			seen[which] = true
+			has[key] = true
 		}
-		from := s.i
-		switch which {
-		case 0:
-			if err := s.value(depth + 1); err != nil {
-				return err
-			}
-			if string(s.b[from:s.i]) != `"2.0"` {
-				return invalid(`jsonrpc must be "2.0"`)
-			}
-		case 1:
-			c := s.peek()
-			if c != '"' && c != '-' && (c < '0' || c > '9') {
-				if err := s.value(depth + 1); err != nil {
-					return err
-				}
-				if string(s.b[from:s.i]) != "null" {
-					return invalid("id must be a string or a number")
-				}
-				m.ID = Span{from, s.i}
-				return nil
-			}
-			if err := s.scalar(); err != nil {
-				return err
-			}
-			m.ID = Span{from, s.i}
-		case 2:
-			if s.peek() != '"' {
-				if err := s.value(depth + 1); err != nil {
-					return err
-				}
-				return invalid("method must be a string")
-			}
-			m.Method, err = s.text()
-			if err != nil {
-				return err
-			}
-			if m.Method == "" {
-				return invalid("method must not be empty")
-			}
-		case 3:
-			if s.peek() == '{' {
-				err = s.params(depth+1, m)
-			} else {
-				err = s.value(depth + 1)
-			}
-			m.Params = Span{from, s.i}
-			return err
-		default:
-			return s.value(depth + 1)
-		}
-		return nil
+		return s.member(key, depth+1, m)
 	})
 	if err != nil {
 		return err
 	}
 	m.All = Span{start, s.i}
+	if s.lenient {
+		if m.Method == "" && !has[keyResult] && !has[keyError] {
+			return invalid("a message has a method, a result or an error")
+		}
+		return nil
+	}
+	return has.check(string(m.ID.Of(s.b)) == "null")
+}
+
+// members are the envelope keys that a message has.
+type members [len(envelopeKeys)]bool
+
+func (has members) check(nullID bool) error {
+	method, answer := has[keyMethod], has[keyResult] || has[keyError]
 	switch {
-	case !seen[0]:
+	case !has[keyVersion]:
 		return invalid("jsonrpc is missing")
-	case seen[2] && (seen[4] || seen[5]):
+	case method && answer:
 		return invalid("a message with a method has no result or error")
-	case seen[2] && seen[1] && string(m.ID.Of(s.b)) == "null":
+	case method && has[keyID] && nullID:
 		return invalid("the id of a request must not be null")
-	case !seen[2] && seen[4] == seen[5]:
+	case !method && (!answer || has[keyResult] && has[keyError]):
 		return invalid("a message has a method, a result or an error")
-	case !seen[2] && !seen[1]:
+	case !method && !has[keyID]:
 		return invalid("an answer has an id")
+	}
+	return nil
+}
+
+// member skips the value of a message's member and notes what it says. depth is
+// how many containers the value stands in.
+func (s *scanner) member(key envelopeKey, depth int, m *Message) error {
+	from := s.i
+	switch key {
+	case keyVersion:
+		if err := s.value(depth); err != nil {
+			return err
+		}
+		if string(s.b[from:s.i]) != `"2.0"` && !s.lenient {
+			return invalid(`jsonrpc must be "2.0"`)
+		}
+	case keyID:
+		return s.id(depth, m)
+	case keyMethod:
+		return s.method(depth, m)
+	case keyParams:
+		var err error
+		if s.peek() == '{' {
+			err = s.params(depth, m)
+		} else {
+			err = s.value(depth)
+		}
+		m.Params = Span{from, s.i}
+		return err
+	case keyResult:
+		err := s.value(depth)
+		m.Result = Span{from, s.i}
+		return err
+	case keyError:
+		err := s.value(depth)
+		m.Error = Span{from, s.i}
+		return err
+	default:
+		return s.value(depth)
+	}
+	return nil
+}
+
+func (s *scanner) id(depth int, m *Message) error {
+	from, c := s.i, s.peek()
+	if err := s.value(depth); err != nil {
+		return err
+	}
+	m.ID = Span{from, s.i}
+	if c != '"' && c != '-' && (c < '0' || c > '9') && string(m.ID.Of(s.b)) != "null" {
+		return invalid("id must be a string or a number")
+	}
+	return nil
+}
+
+func (s *scanner) method(depth int, m *Message) error {
+	if s.peek() != '"' {
+		from := s.i
+		if err := s.value(depth); err != nil {
+			return err
+		}
+		if s.lenient && string(s.b[from:s.i]) == "null" {
+			return nil
+		}
+		return invalid("method must be a string")
+	}
+	var err error
+	if m.Method, err = s.text(); err != nil {
+		return err
+	}
+	if m.Method == "" {
+		return invalid("method must not be empty")
 	}
 	return nil
 }
@@ -229,7 +292,7 @@ func (s *scanner) params(depth int, m *Message) error {
 		from := s.i
 		switch is(k.Of(s.b), escaped, "name", "_meta") {
 		case 0:
-			if name || escaped {
+			if (name || escaped) && !s.lenient {
 				return invalid("params.name stands twice or is written with escapes")
 			}
 			name = true
@@ -240,7 +303,7 @@ func (s *scanner) params(depth int, m *Message) error {
 			m.Name, err = s.text()
 			return err
 		case 1:
-			if meta || escaped {
+			if (meta || escaped) && !s.lenient {
 				return invalid("params._meta stands twice or is written with escapes")
 			}
 			meta = true
@@ -264,7 +327,7 @@ func (s *scanner) meta(depth int, m *Message) error {
 		from := s.i
 		switch is(k.Of(s.b), escaped, "progressToken", MetaProtocol) {
 		case 0:
-			if token || escaped {
+			if (token || escaped) && !s.lenient {
 				return invalid("_meta.progressToken stands twice or is written with escapes")
 			}
 			token = true
@@ -272,7 +335,7 @@ func (s *scanner) meta(depth int, m *Message) error {
 			m.ProgressToken = Span{from, s.i}
 			return err
 		case 1:
-			if protocol || escaped {
+			if (protocol || escaped) && !s.lenient {
 				return invalid("_meta protocolVersion stands twice or is written with escapes")
 			}
 			protocol = true
@@ -342,25 +405,28 @@ func is(key []byte, escaped bool, names ...string) int {
 	return -1
 }
 
-// envelopeKey returns which envelope key a key is, or -1, and refuses one that
-// only some parsers would take for it.
-func envelopeKey(key []byte, escaped bool) (int, error) {
+// envelopeKey returns which envelope key a key is, or noKey. Of a client's
+// message it refuses one that only some parsers would take for it.
+func (s *scanner) envelopeKey(key []byte, escaped bool) (envelopeKey, error) {
 	for i, n := range envelopeKeys {
 		if string(key) == n {
-			return i, nil
+			return envelopeKey(i), nil
 		}
 	}
 	k := string(key)
 	if escaped {
 		var err error
 		if k, err = unescape(append(append([]byte{'"'}, key...), '"')); err != nil {
-			return -1, ErrSyntax
+			return noKey, ErrSyntax
 		}
 	}
-	for _, n := range envelopeKeys {
-		if strings.EqualFold(k, n) {
-			return -1, invalid("the member %q is written with escapes or in another letter case", n)
+	for i, n := range envelopeKeys {
+		switch {
+		case s.lenient && k == n:
+			return envelopeKey(i), nil
+		case !s.lenient && strings.EqualFold(k, n):
+			return noKey, invalid("the member %q is written with escapes or in another letter case", n)
 		}
 	}
-	return -1, nil
+	return noKey, nil
 }

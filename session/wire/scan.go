@@ -27,8 +27,19 @@ var stop = func() (t [256]bool) {
 // scanner walks over JSON values by index. It checks the grammar of RFC 8259
 // but not that strings are valid UTF-8, which changes no envelope.
 type scanner struct {
-	b []byte
-	i int
+	b       []byte
+	i       int
+	lenient bool // a server's message: nothing is refused that still has a meaning
+}
+
+// bom is the byte order mark that some programs write in front of what they say.
+const bom = "\xef\xbb\xbf"
+
+// begin passes over a byte order mark.
+func (s *scanner) begin() {
+	if len(s.b) >= len(bom) && string(s.b[:len(bom)]) == bom {
+		s.i = len(bom)
+	}
 }
 
 func (s *scanner) space() {

@@ -123,7 +123,8 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e, err := Scan(body)
-		valid := json.Valid(body)
+		plain := bytes.TrimPrefix(body, []byte(bom)) // which clients send and encoding/json refuses
+		valid := json.Valid(plain)
 		if err == nil && !valid {
 			t.Fatalf("took %q for a message", body)
 		}
@@ -134,7 +135,7 @@ func FuzzScan(f *testing.F) {
 			return
 		}
 		var m map[string]json.RawMessage
-		if json.Unmarshal(body, &m) != nil {
+		if json.Unmarshal(plain, &m) != nil {
 			t.Fatalf("%q is no object", body)
 		}
 		if id := e.One().ID; !id.None() && !bytes.Equal(id.Of(body), m["id"]) {
@@ -146,17 +147,6 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("method %q, want %q", e.One().Method, method)
 		}
 	})
-}
-
-func TestSplice(t *testing.T) {
-	body := []byte(`{"id": 1.0 ,"jsonrpc":"2.0","method":"a","z":1e400}`)
-	e, err := Scan(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(Splice(body, e.One().ID, []byte(`"x"`))); got != `{"id": "x" ,"jsonrpc":"2.0","method":"a","z":1e400}` {
-		t.Error(got)
-	}
 }
 
 func TestIDs(t *testing.T) {
