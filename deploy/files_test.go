@@ -231,50 +231,16 @@ func readEnv(t *testing.T, path string) map[string]string {
 	return env
 }
 
-// unitKeys are the keys of systemd that the unit may use, from systemd.unit(5),
-// systemd.service(5), systemd.exec(5) and systemd.kill(5).
-var unitKeys = map[string][]string{
-	"Unit": {"Description", "Documentation", "After", "Wants", "StartLimitIntervalSec", "StartLimitBurst"},
-	"Service": {"Type", "ExecStartPre", "ExecStart", "EnvironmentFile", "Restart", "RestartSec", "KillSignal", "KillMode", "TimeoutStopSec",
-		"StateDirectory", "WorkingDirectory", "StandardOutput", "StandardError", "DynamicUser", "UMask", "LimitNOFILE", "NoNewPrivileges",
-		"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables", "ProtectKernelModules", "ProtectControlGroups",
-		"RestrictSUIDSGID", "LockPersonality", "RestrictAddressFamilies", "SystemCallArchitectures"},
-	"Install": {"WantedBy"},
-}
-
-func TestTheSystemdUnit(t *testing.T) {
+func TestTheUnitGivesTheProgramTheTimeThatItNeeds(t *testing.T) {
 	text, err := os.ReadFile("systemd/mcp-lease-gateway.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, got := "", map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case strings.HasPrefix(line, "["):
-			section = strings.Trim(line, "[]")
-			if unitKeys[section] == nil {
-				t.Errorf("section %s", section)
-			}
-		default:
-			k, v, ok := strings.Cut(line, "=")
-			if !ok || v == "" || !slices.Contains(unitKeys[section], k) {
-				t.Errorf("[%s] %s", section, line)
-			}
-			if _, twice := got[k]; twice {
-				t.Errorf("%s stands twice", k)
-			}
-			got[k] = v
-		}
-	}
-	if got["ExecStart"] != "/usr/local/bin/mcp-lease-gateway serve --config /etc/mcp-lease-gateway/gateway.yaml" ||
-		got["ExecStartPre"] != "/usr/local/bin/mcp-lease-gateway check --config /etc/mcp-lease-gateway/gateway.yaml" {
-		t.Errorf("%s; %s", got["ExecStartPre"], got["ExecStart"])
-	}
 	// A unit that is killed in the middle of its stop would leave sessions open.
-	if got["KillSignal"] != "SIGTERM" || got["KillMode"] != "mixed" || got["TimeoutStopSec"] != "50" || got["NoNewPrivileges"] != "yes" || got["DynamicUser"] != "yes" {
-		t.Errorf("%v", got)
+	for _, line := range []string{"KillSignal=SIGTERM", "KillMode=mixed", "TimeoutStopSec=50", "DynamicUser=yes"} {
+		if !bytes.Contains(text, []byte("\n"+line+"\n")) {
+			t.Errorf("the unit does not say %s", line)
+		}
 	}
 }
 
