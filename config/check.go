@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
@@ -279,7 +280,7 @@ var reservedHeaders = []string{"Authorization", "Connection", "Content-Encoding"
 	"Expect", "Forwarded", "Host", "Keep-Alive", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version",
 	"Mcp-Session-Id", "Origin", "Proxy-Authorization", "Proxy-Connection", "Set-Cookie", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade", "X-Api-Key", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
-	"X-Vance-Internal-Token"}
+	headers.InternalToken}
 
 // headerName says what is wrong with the name of a header; such is one that would do.
 func headerName(h, such string) string {

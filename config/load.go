@@ -58,7 +58,7 @@ func parse(path string, text []byte, lookupEnv func(string) (string, bool), part
 		strictyaml.Decode(doc, g, strictyaml.Strict)
 		c := &checker{doc, g, part}
 		c.all()
-		c.surprises()
+		c.warnings()
 	}
 	if err := doc.Problems().Err(); err != nil {
 		return nil, err

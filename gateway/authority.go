@@ -7,6 +7,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 )
 
 // Authority judges who may see and revoke leases; see admin.Authority.
@@ -20,7 +21,7 @@ var _ admin.Authority = (*Authority)(nil)
 // Operator names the caller where it may act on all tenants: by the internal
 // token, or by a credential with the role operator.
 func (a *Authority) Operator(r *http.Request) (string, error) {
-	if len(r.Header.Values(admin.TokenHeader)) > 0 {
+	if len(r.Header.Values(headers.InternalToken)) > 0 {
 		if err := admin.InternalToken(r, a.Tokens); err != nil {
 			return "", err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 )
 
 // maxScrapes bounds how many scrapes run at once.
@@ -61,7 +62,7 @@ func (s *Server) trusted(w *exchange, r *http.Request) bool {
 	}
 	s.refused.Write(r.Context(), slog.LevelWarn, "an internal call was refused",
 		slog.String("request", w.id), slog.String("remote", r.RemoteAddr), slog.String("why", err.Error()))
-	f := refusal{status: http.StatusUnauthorized, code: "UNAUTHENTICATED", message: "an internal call needs this pod's internal token in " + admin.TokenHeader + ", once"}
+	f := refusal{status: http.StatusUnauthorized, code: "UNAUTHENTICATED", message: "an internal call needs this pod's internal token in " + headers.InternalToken + ", once"}
 	if errors.Is(err, admin.ErrNotConfigured) {
 		f = refusal{status: http.StatusForbidden, code: "FORBIDDEN", message: err.Error()}
 	}

@@ -51,17 +51,17 @@ func NewCounterID(resource string, level definition.Level, s Scope) (CounterID, 
 		if s.Tenant == "" {
 			return "", errNoScope
 		}
-		scope = encodePart(s.Tenant)
+		scope = definition.EncodePart(s.Tenant)
 	case definition.Project:
 		if s.Tenant == "" || s.Project == "" {
 			return "", errNoScope
 		}
-		scope = encodePart(s.Tenant) + "/" + encodePart(s.Project)
+		scope = definition.EncodePart(s.Tenant) + "/" + definition.EncodePart(s.Project)
 	case definition.User:
 		if s.Tenant == "" || s.User == "" {
 			return "", errNoScope
 		}
-		scope = encodePart(s.Tenant) + "/" + encodePart(s.User)
+		scope = definition.EncodePart(s.Tenant) + "/" + definition.EncodePart(s.User)
 	default:
 		return "", fmt.Errorf("%q is not a level", level)
 	}
@@ -86,7 +86,7 @@ func (id CounterID) Parse() (resource string, level definition.Level, s Scope, e
 	decoded := make([]string, len(names))
 	if level != definition.Global {
 		for i, n := range names {
-			if decoded[i], err = decodePart(n); err != nil {
+			if decoded[i], err = definition.DecodePart(n); err != nil {
 				return bad("scope: " + err.Error())
 			}
 		}
@@ -113,7 +113,7 @@ func EncodeResource(resource string) string {
 	if inlineResource(resource) {
 		return resource
 	}
-	return encodePart(resource)
+	return definition.EncodePart(resource)
 }
 
 // inlineResource reports whether resource is one that an inline definition
@@ -125,7 +125,7 @@ func inlineResource(resource string) bool {
 	}
 	parts := strings.Split(rest, "/")
 	for _, p := range parts {
-		if _, err := decodePart(p); err != nil {
+		if _, err := definition.DecodePart(p); err != nil {
 			return false
 		}
 	}
@@ -136,59 +136,5 @@ func decodeResource(s string) (string, error) {
 	if inlineResource(s) {
 		return s, nil
 	}
-	return decodePart(s)
-}
-
-const upperHex = "0123456789ABCDEF"
-
-func plain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		c == '_' || c == '.' || c == '@' || c == '-'
-}
-
-func encodePart(s string) string {
-	n := 0
-	for i := range len(s) {
-		if !plain(s[i]) {
-			n++
-		}
-	}
-	if n == 0 {
-		return s
-	}
-	b := make([]byte, 0, len(s)+2*n)
-	for i := range len(s) {
-		if c := s[i]; plain(c) {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', upperHex[c>>4], upperHex[c&15])
-		}
-	}
-	return string(b)
-}
-
-// decodePart is the inverse of encodePart and takes nothing else: one spelling
-// for one name.
-func decodePart(s string) (string, error) {
-	if s == "" {
-		return "", errors.New("a part is empty")
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if plain(c) {
-			b = append(b, c)
-			continue
-		}
-		if c != '%' || i+2 >= len(s) {
-			return "", fmt.Errorf("%q stands unencoded", c)
-		}
-		hi, lo := strings.IndexByte(upperHex, s[i+1]), strings.IndexByte(upperHex, s[i+2])
-		if hi < 0 || lo < 0 || plain(byte(hi<<4|lo)) {
-			return "", fmt.Errorf("%q is not an encoding", s[i:i+3])
-		}
-		b = append(b, byte(hi<<4|lo))
-		i += 2
-	}
-	return string(b), nil
+	return definition.DecodePart(s)
 }

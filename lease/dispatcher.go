@@ -203,7 +203,7 @@ func (d *dispatcher) dispatch(ctx context.Context, t Token) (handled bool) {
 	d.outcome(t, err)
 	if err != nil {
 		d.m.log.Warn("a revoked lease could not be cleaned up yet; the next sweeps try again",
-			"token", t.Short(), "type", h.Type, "pod", h.Pod, "error", err)
+			"token", t.Short(), "type", h.Type, "holderPod", h.Pod, "error", err)
 		return false
 	}
 	// After the run, never before: a pod that dies in between runs it twice,

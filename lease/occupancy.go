@@ -72,7 +72,7 @@ func passOver(last CounterID, tenant string) CounterID {
 	if !found {
 		return last // not ours
 	}
-	name := encodePart(tenant)
+	name := definition.EncodePart(tenant)
 	if inlineResource(resource) {
 		switch own := definition.InlinePrefix + name + "/"; {
 		case resource < own && !strings.HasPrefix(resource, own):

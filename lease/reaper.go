@@ -289,7 +289,7 @@ func (m *Manager) sweepLoop(ctx context.Context) {
 		if done, err := m.Sweep(ctx); err != nil && ctx.Err() == nil {
 			m.log.Warn("a sweep was cut short", "error", err)
 		} else if done.Idle+done.Pod+done.Adopted+done.Handled > 0 {
-			m.log.Info("swept", "idle", done.Idle, "pod", done.Pod, "adopted", done.Adopted, "handled", done.Handled, "unhandled", done.Unhandled)
+			m.log.Info("swept", "idle", done.Idle, "deadPod", done.Pod, "adopted", done.Adopted, "handled", done.Handled, "unhandled", done.Unhandled)
 		}
 		if done, err := m.reconcilePeriodically(ctx); err != nil && ctx.Err() == nil {
 			m.log.Warn("a reconcile pass was cut short", "error", err)

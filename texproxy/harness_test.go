@@ -21,17 +21,17 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// settings is one value for all scopes, or one for a project.
-type settings struct {
+// settingsOf is one value for all scopes, or one for a project.
+type settingsOf struct {
 	mu    sync.Mutex
 	lease map[string]string // project or "" → name
 	err   error
 }
 
-func (s *settings) Setting(_ context.Context, _, project, key string) (string, error) {
+func (s *settingsOf) Setting(_ context.Context, _, project, key string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key != SettingLease {
+	if key != "tex.lease" {
 		return "", fmt.Errorf("unexpected setting %s", key)
 	}
 	if s.err != nil {
@@ -68,7 +68,7 @@ type pod struct {
 	*Proxy
 	url      string // base URL of the service for tenant acme, project thesis, user u1
 	server   *httptest.Server
-	settings *settings
+	settings *settingsOf
 	def      *definition.Definition
 	log      *bytes.Buffer
 }
@@ -83,7 +83,7 @@ func spooled(p *pod) int64 {
 
 func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService, opts ...podOption) *pod {
 	t.Helper()
-	p := &pod{settings: &settings{lease: map[string]string{"": "tex"}}, def: texDefinition(), log: &bytes.Buffer{}}
+	p := &pod{settings: &settingsOf{lease: map[string]string{"": "tex"}}, def: texDefinition(), log: &bytes.Buffer{}}
 	var logMu sync.Mutex
 	o := Options{
 		Services: []config.TexService{svc}, Records: records, Settings: p.settings,

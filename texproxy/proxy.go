@@ -23,6 +23,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/settings"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
@@ -31,9 +32,6 @@ import (
 
 // HandlerType is the lease type of TeX compiles.
 const HandlerType = "tex"
-
-// SettingLease is the setting that names the lease of a scope's compiles.
-const SettingLease = "tex.lease"
 
 // Leases is what a compile needs of the lease engine; *lease.Manager is one.
 type Leases interface {
@@ -222,9 +220,9 @@ func (q *request) notTaken(err error) {
 // definition resolves the lease of the caller's scope by the setting tex.lease;
 // nil means that its compiles need none.
 func (q *request) definition(ctx context.Context) (*definition.Definition, error) {
-	name, err := q.opt.Settings.Setting(ctx, q.owner.tenant, q.owner.project, SettingLease)
+	name, err := q.opt.Settings.Setting(ctx, q.owner.tenant, q.owner.project, settings.TexLease)
 	if err != nil {
-		unavailable := &lease.UnavailableError{Why: "the setting " + SettingLease + " could not be read", Err: err}
+		unavailable := &lease.UnavailableError{Why: "the setting " + settings.TexLease + " could not be read", Err: err}
 		var wrong strictyaml.Problems
 		if errors.As(err, &wrong) {
 			unavailable.Why, unavailable.Permanent = "the settings of a layer are not valid, so it is unknown which lease a compile needs", true

@@ -20,12 +20,8 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 )
 
-const (
-	// readingTime is how long a person reads a page before the next click.
-	readingTime = time.Minute
-	// texLease is the setting that names the lease of TeX compiles.
-	texLease = "tex.lease"
-)
+// readingTime is how long a person reads a page before the next click.
+const readingTime = time.Minute
 
 // Parts are a loaded gateway.yaml and what resolves its documents.
 type Parts struct {
@@ -124,7 +120,7 @@ func (r *run) document(ctx context.Context, f document.Found) {
 		values, problems := settings.Check(f, r.Variables)
 		r.Problems = append(r.Problems, problems...)
 		if len(problems) == 0 && !f.Layer.Trusted() && len(r.Gateway.Tex) > 0 {
-			r.texLeaseOf(ctx, f, values[texLease])
+			r.texLeaseOf(ctx, f, values[settings.TexLease])
 		}
 		return
 	}
@@ -245,14 +241,14 @@ func (r *run) texLeaseOf(ctx context.Context, f document.Found, name string) {
 	switch {
 	case errors.As(err, &e) && (e.Unknown || !definition.ValidName(name)):
 		// Not wrong in a tenant's document: a project below may define it.
-		r.warn(f.Name, 0, texLease, "no layer that this document's scope sees defines the lease "+name+", so compiles are refused there")
+		r.warn(f.Name, 0, settings.TexLease, "no layer that this document's scope sees defines the lease "+name+", so compiles are refused there")
 		return
 	case err != nil:
 		return // complained of where it stands
 	}
 	if m.Caps[definition.User] > 0 {
 		for _, who := range r.withoutUser(f) {
-			r.warn(f.Name, 0, texLease, "the lease "+name+" has a cap per user (levels.user), and "+who+" in gateway.yaml names no user, so its compiles are refused here")
+			r.warn(f.Name, 0, settings.TexLease, "the lease "+name+" has a cap per user (levels.user), and "+who+" in gateway.yaml names no user, so its compiles are refused here")
 		}
 	}
 }
@@ -265,7 +261,7 @@ func (r *run) tex(ctx context.Context) {
 			r.warn(r.Gateway.Path, 0, "tex."+s.Name, fmt.Sprintf("an upload of more than %d KiB, a third of limits.spool, is refused, although maxUpload would take it", share>>10))
 		}
 	}
-	name, err := r.Settings.Setting(ctx, document.SystemTenant, document.TenantProject, texLease)
+	name, err := r.Settings.Setting(ctx, document.SystemTenant, document.TenantProject, settings.TexLease)
 	if err != nil || name == "" || name == "none" {
 		return // complained of where it stands, or no lease
 	}

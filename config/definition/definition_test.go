@@ -221,9 +221,7 @@ func TestBrokenLayers(t *testing.T) {
 		if again, _ := r.Resolve(t.Context(), "acme", "thesis", "browser"); again != before {
 			t.Error("the definition is not cached")
 		}
-		if err := cascade.InvalidateEvents([]document.Event{{Op: "UPSERT", TenantID: "_vance", ProjectID: "_tenant", Path: PathOf("browser")}}); err != nil {
-			t.Fatal(err)
-		}
+		cascade.Changed(document.Change{Key: document.Key{Tenant: "_vance", Project: "_tenant", Path: PathOf("browser")}})
 		after, err := r.Resolve(t.Context(), "acme", "thesis", "browser")
 		if err != nil || after.Caps[Global] != 1 {
 			t.Errorf("got %+v, %v", after, err)

@@ -2,7 +2,6 @@ package definition
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -176,24 +175,3 @@ func ParseInline(doc *strictyaml.Document, node *yaml.Node, key, tenant, project
 }
 
 var errInline = errors.New("the inline lease is not valid")
-
-// InlineResource is the resource of a project's inline lease.
-func InlineResource(tenant, project, name string) string {
-	return InlinePrefix + encode(tenant) + "/" + encode(project) + "/" + encode(name)
-}
-
-// encode makes a part of a resource that holds no separator, so that two scopes
-// never share a resource.
-func encode(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c >= '0' && c <= '9', strings.IndexByte("_.@-", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}

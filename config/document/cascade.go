@@ -208,35 +208,3 @@ func (c *Cascade) Changed(changes ...Change) {
 		}
 	}
 }
-
-// Event is one entry of POST /internal/document/changed.
-type Event struct {
-	Op        string `json:"op"` // UPSERT | DELETE
-	TenantID  string `json:"tenantId"`
-	ProjectID string `json:"projectId"`
-	Path      string `json:"path"`
-}
-
-// MaxEvents is the largest number of events in one call.
-const MaxEvents = 1000
-
-// InvalidateEvents tells of changes that another system made. One that is not
-// well formed refuses them all.
-func (c *Cascade) InvalidateEvents(events []Event) error {
-	if len(events) > MaxEvents {
-		return fmt.Errorf("at most %d events are taken in one call", MaxEvents)
-	}
-	changes := make([]Change, 0, len(events))
-	for i, e := range events {
-		if e.Op != "UPSERT" && e.Op != "DELETE" {
-			return fmt.Errorf("events[%d].op: UPSERT or DELETE is wanted", i)
-		}
-		key := Key{e.TenantID, e.ProjectID, e.Path}
-		if err := key.Validate(); err != nil {
-			return fmt.Errorf("events[%d]: %w", i, err)
-		}
-		changes = append(changes, Change{key})
-	}
-	c.Changed(changes...)
-	return nil
-}

@@ -146,9 +146,6 @@ func TestLayers(t *testing.T) {
 			if _, err := c.Layers(t.Context(), k.Tenant, k.Project, k.Path); err == nil || errors.Is(err, ErrNotFound) {
 				t.Errorf("got %v", err)
 			}
-			if err := c.InvalidateEvents([]Event{{"UPSERT", k.Tenant, k.Project, k.Path}}); err == nil {
-				t.Error("an event for it was taken")
-			}
 		})
 	}
 }
@@ -255,11 +252,7 @@ func TestCache(t *testing.T) {
 			get(t, f, "thesis", "old")
 			get(t, f, "paper", "old")
 			f.text = "new"
-			if tc.change.Path == "" {
-				f.Changed(Change{})
-			} else if err := f.InvalidateEvents([]Event{{"DELETE", tc.change.Tenant, tc.change.Project, tc.change.Path}}); err != nil {
-				t.Fatal(err)
-			}
+			f.Changed(Change{tc.change})
 			get(t, f, "thesis", tc.thesis)
 			get(t, f, "paper", tc.paper)
 		})
@@ -284,16 +277,6 @@ func TestCache(t *testing.T) {
 		c.Changed(Change{})
 		if told != 1 {
 			t.Errorf("told %d times", told)
-		}
-	})
-	t.Run("events of another form refuse the whole call", func(t *testing.T) {
-		c := NewCascade()
-		c.Subscribe(func(Change) { t.Error("told") })
-		good := Event{"UPSERT", "acme", "thesis", docPath}
-		for _, bad := range [][]Event{{good, {"upsert", "acme", "thesis", docPath}}, make2(MaxEvents + 1)} {
-			if err := c.InvalidateEvents(bad); err == nil {
-				t.Error("taken")
-			}
 		}
 	})
 }
@@ -390,5 +373,3 @@ func TestLateLoadsAreNoticed(t *testing.T) {
 }
 
 func chan0() chan struct{} { return make(chan struct{}) }
-
-func make2(n int) []Event { return make([]Event, n) }

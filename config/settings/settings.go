@@ -14,6 +14,10 @@ import (
 // Path is where the documents of settings stand.
 const Path = "_vance/config/settings.yaml"
 
+// TexLease is the setting that names the lease of a scope's compiles; empty or
+// none means no lease.
+const TexLease = "tex.lease"
+
 // Settings resolves settings. It is safe for concurrent use.
 type Settings struct {
 	docs  *document.Cascade

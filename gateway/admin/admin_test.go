@@ -25,6 +25,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/viewtest"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -158,7 +159,7 @@ func (b *bench) ask(method, path string, header ...string) (int, string) {
 
 func (b *bench) operator(method, path string) (int, string) {
 	b.Helper()
-	return b.ask(method, path, admin.TokenHeader, token)
+	return b.ask(method, path, headers.InternalToken, token)
 }
 
 func (b *bench) tenantAdmin(method, path string) (int, string) {
@@ -188,14 +189,14 @@ func TestOnlyOperatorsReachTheInternalFace(t *testing.T) {
 		want   int
 	}{
 		"no secret":                {[]string{token}, nil, 401},
-		"an empty secret":          {[]string{token}, []string{admin.TokenHeader, ""}, 401},
-		"a wrong secret":           {[]string{token}, []string{admin.TokenHeader, "internal-secret-0ne"}, 401},
-		"a longer secret":          {[]string{token}, []string{admin.TokenHeader, token + "x"}, 401},
-		"the secret twice":         {[]string{token}, []string{admin.TokenHeader, token, admin.TokenHeader, token}, 401},
-		"no secret configured":     {nil, []string{admin.TokenHeader, token}, 403},
-		"an empty one configured":  {[]string{""}, []string{admin.TokenHeader, ""}, 403},
+		"an empty secret":          {[]string{token}, []string{headers.InternalToken, ""}, 401},
+		"a wrong secret":           {[]string{token}, []string{headers.InternalToken, "internal-secret-0ne"}, 401},
+		"a longer secret":          {[]string{token}, []string{headers.InternalToken, token + "x"}, 401},
+		"the secret twice":         {[]string{token}, []string{headers.InternalToken, token, headers.InternalToken, token}, 401},
+		"no secret configured":     {nil, []string{headers.InternalToken, token}, 403},
+		"an empty one configured":  {[]string{""}, []string{headers.InternalToken, ""}, 403},
 		"a tenant admin's key":     {[]string{token}, []string{"Authorization", "Bearer acme-admin"}, 403},
-		"a secret from elsewhere":  {[]string{"internal-secret-two"}, []string{admin.TokenHeader, token}, 401},
+		"a secret from elsewhere":  {[]string{"internal-secret-two"}, []string{headers.InternalToken, token}, 401},
 		"the secret as a bearer's": {[]string{token}, []string{"Authorization", "Bearer " + token}, 401},
 	} {
 		t.Run(name+" is refused everywhere", func(t *testing.T) {
@@ -224,8 +225,8 @@ func TestOnlyOperatorsReachTheInternalFace(t *testing.T) {
 		})
 	}
 	for name, header := range map[string][]string{
-		"the first secret":  {admin.TokenHeader, token},
-		"the second secret": {admin.TokenHeader, "internal-secret-two"},
+		"the first secret":  {headers.InternalToken, token},
+		"the second secret": {headers.InternalToken, "internal-secret-two"},
 		"an operator's key": {"Authorization", "Bearer ops"},
 	} {
 		t.Run(name+" opens", func(t *testing.T) {
@@ -441,9 +442,9 @@ func TestWhoActsWithASharedCredentialIsOnRecordBesideIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			tok := b.engine.Hold(lease.Holder{Tenant: "acme"}, caps)
-			head := []string{admin.TokenHeader, token}
+			head := []string{headers.InternalToken, token}
 			for _, s := range c.says {
-				head = append(head, admin.OperatorHeader, s)
+				head = append(head, headers.Operator, s)
 			}
 			status, body := b.ask("POST", admin.InternalPath+"holders/"+string(tok)+"/revoke", head...)
 			if got := decode[view.Holder](t, body); status != 200 || got.Revocation.By != c.by {
@@ -460,12 +461,12 @@ func TestWhoActsWithASharedCredentialIsOnRecordBesideIt(t *testing.T) {
 	}
 	t.Run("it opens nothing", func(t *testing.T) {
 		b := newBench(t)
-		if status, _ := b.ask("POST", admin.InternalPath+"sweep", admin.OperatorHeader, "ops"); status != 401 {
+		if status, _ := b.ask("POST", admin.InternalPath+"sweep", headers.Operator, "ops"); status != 401 {
 			t.Error(status)
 		}
 		// A tenant's admin is who its key says.
 		tok := b.engine.Hold(lease.Holder{Tenant: "acme"}, caps)
-		status, body := b.ask("POST", "/brain/acme/admin/leases/"+string(tok)+"/revoke", "Authorization", "Bearer acme-admin", admin.OperatorHeader, "ops")
+		status, body := b.ask("POST", "/brain/acme/admin/leases/"+string(tok)+"/revoke", "Authorization", "Bearer acme-admin", headers.Operator, "ops")
 		if got := decode[view.Holder](t, body); status != 200 || got.Revocation.By != "tenantAdmin acme-admin" {
 			t.Errorf("%d %s", status, body)
 		}
@@ -534,7 +535,7 @@ func TestATenantsAdminSeesAndTakesItsOwnOnly(t *testing.T) {
 		}
 	})
 	t.Run("nobody else is let in", func(t *testing.T) {
-		for _, header := range [][]string{nil, {"Authorization", "Bearer wrong"}, {admin.TokenHeader, token}} {
+		for _, header := range [][]string{nil, {"Authorization", "Bearer wrong"}, {headers.InternalToken, token}} {
 			if status, _ := b.ask("POST", "/brain/acme/admin/leases/"+string(mine)+"/revoke", header...); status != 401 {
 				t.Errorf("%v: %d", header, status)
 			}
@@ -664,7 +665,7 @@ func TestATenantIsNotAskedForTheInternalToken(t *testing.T) {
 	if status, body := b.ask("GET", "/brain/acme/admin/leases"); status != 401 || strings.Contains(body, "Internal") || strings.Contains(body, "internal") {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := b.ask("GET", admin.InternalPath+"holders"); status != 401 || !strings.Contains(body, admin.TokenHeader) {
+	if status, body := b.ask("GET", admin.InternalPath+"holders"); status != 401 || !strings.Contains(body, headers.InternalToken) {
 		t.Errorf("%d %s", status, body)
 	}
 }

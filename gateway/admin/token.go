@@ -6,24 +6,18 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 )
-
-// TokenHeader carries the internal token.
-const TokenHeader = "X-Vance-Internal-Token" //nolint:gosec // a header's name
-
-// OperatorHeader says who acts with a credential that several people have, such
-// as the internal token. It is a word and no proof: it stands in the record beside
-// the credential and opens nothing.
-const OperatorHeader = "X-Vance-Operator"
 
 var operatorForm = regexp.MustCompile(`^[\p{L}\p{N}._@\\+ -]{1,128}$`)
 
-// ValidOperator reports whether a name can stand in OperatorHeader.
+// ValidOperator reports whether a name can stand in headers.Operator.
 func ValidOperator(name string) bool { return operatorForm.MatchString(name) }
 
 // named adds to a credential who says to act with it. What is no name is left out.
 func named(credential string, r *http.Request) string {
-	said := r.Header.Values(OperatorHeader)
+	said := r.Header.Values(headers.Operator)
 	if len(said) != 1 || !ValidOperator(said[0]) {
 		return credential
 	}
@@ -50,7 +44,7 @@ var (
 // time: nil, ErrNoCredential, ErrWrongCredential or, without any configured,
 // ErrNotConfigured. A header that stands twice is wrong.
 func InternalToken(r *http.Request, configured []string) error {
-	sent := r.Header.Values(TokenHeader)
+	sent := r.Header.Values(headers.InternalToken)
 	usable := 0
 	match := 0
 	var got [sha256.Size]byte

@@ -49,40 +49,20 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	last := r.URL.Query().Get("version")
-	tick := time.NewTicker(p.opt.Every)
-	defer tick.Stop()
-	failing := false
 	if st.send("retry: 2000\n\n") != nil {
 		return
 	}
+	u := &updates{page: p, stream: st, tenant: tenant, filter: q, last: r.URL.Query().Get("version")}
+	tick := time.NewTicker(p.opt.Every)
+	defer tick.Stop()
 	for {
-		if s, ok := p.read(r, tenant); !ok || !s.in() {
+		s, ok := p.read(r, tenant)
+		if !ok || !s.in() {
 			_ = st.event("signed-out", "")
 			return
 		}
-		v, err := p.views.look(ctx, tenant, q)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failing:
-			failing = true
-			p.opt.Log.Warn("live updates cannot look", "error", err)
-			err = st.event("failing", "")
-		case err == nil && (failing || v.Version != last):
-			failing, last = false, v.Version
-			var html bytes.Buffer
-			err = pages.ExecuteTemplate(&html, "middle", leasesPage{frame: p.frame(tenant, s), View: v, Filter: q})
-			if err == nil {
-				err = st.event("changed", html.String())
-			}
-		case time.Since(st.sent) >= keepAlive:
-			err = st.send(": still here\n\n")
-		default:
-			err = nil
-		}
-		if err != nil {
-			return // the browser is gone
+		if u.look(ctx, s) != nil {
+			return // the browser is gone, or the stream's time is over
 		}
 		select {
 		case <-ctx.Done():
@@ -90,6 +70,40 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		case <-tick.C:
 		}
 	}
+}
+
+// updates is what one browser has been sent.
+type updates struct {
+	page    *Page
+	stream  *stream
+	tenant  string
+	filter  Filter
+	last    string // version of the middle that the browser shows
+	failing bool   // and it knows so
+}
+
+// look sends what has changed since the last look, and now and then that nothing
+// has.
+func (u *updates) look(ctx context.Context, s session) error {
+	v, err := u.page.views.look(ctx, u.tenant, u.filter)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && !u.failing:
+		u.failing = true
+		u.page.opt.Log.Warn("live updates cannot look", "error", err)
+		return u.stream.event("failing", "")
+	case err == nil && (u.failing || v.Version != u.last):
+		u.failing, u.last = false, v.Version
+		var html bytes.Buffer
+		if err := pages.ExecuteTemplate(&html, "middle", leasesPage{frame: u.page.frame(u.tenant, s), View: v, Filter: u.filter}); err != nil {
+			return err
+		}
+		return u.stream.event("changed", html.String())
+	case time.Since(u.stream.sent) >= keepAlive:
+		return u.stream.send(": still here\n\n")
+	}
+	return nil
 }
 
 // watchers counts live updates.

@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/vancetope/mcp-lease-gateway/config/document"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -91,25 +92,23 @@ func (c *Client) Revoked(ctx context.Context, pod lease.Pod, token lease.Token) 
 	if err != nil {
 		return err
 	}
-	return c.tell(ctx, pod, RevokedPath, body)
+	return c.post(ctx, pod, RevokedPath, body)
 }
 
 // Changed tells pods of changed documents, a few at a time. A pod that cannot
 // be reached misses it; its caches age out.
 func (c *Client) Changed(ctx context.Context, pods []lease.Pod, changes []document.Change) error {
-	msg := changed{Events: make([]ChangedEvent, len(changes))}
-	for i, ch := range changes {
-		msg.Events[i] = ChangedEvent{Op: "UPSERT", TenantID: ch.Key.Tenant, ProjectID: ch.Key.Project, Path: ch.Key.Path}
-	}
-	body, err := json.Marshal(msg)
+	bodies, err := document.EncodeEvents(changes)
 	if err != nil {
 		return err
 	}
 	p := pool.New().WithErrors().WithMaxGoroutines(maxFanOut)
 	for _, pod := range pods {
 		p.Go(func() error {
-			if err := c.tell(ctx, pod, ChangedPath, body); err != nil {
-				return fmt.Errorf("pod %s: %w", pod.ID, err)
+			for _, body := range bodies {
+				if err := c.post(ctx, pod, ChangedPath, body); err != nil {
+					return fmt.Errorf("pod %s: %w", pod.ID, err)
+				}
 			}
 			return nil
 		})
@@ -117,8 +116,8 @@ func (c *Client) Changed(ctx context.Context, pods []lease.Pod, changes []docume
 	return p.Wait()
 }
 
-// tell posts a small message and demands a 2xx.
-func (c *Client) tell(ctx context.Context, pod lease.Pod, path string, body []byte) error {
+// post sends a small message and demands a 2xx.
+func (c *Client) post(ctx context.Context, pod lease.Pod, path string, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+readTimeout)
 	defer cancel()
 	req, err := c.request(ctx, pod, path, bytes.NewReader(body))
@@ -148,7 +147,7 @@ func (c *Client) request(ctx context.Context, pod lease.Pod, path string, body i
 	if err != nil {
 		return nil, fmt.Errorf("peers: %w", err)
 	}
-	req.Header.Set(tokenHeader, c.opt.Token)
+	req.Header.Set(headers.InternalToken, c.opt.Token)
 	req.Header.Set(podHeader, string(pod.ID))
 	return req, nil
 }
@@ -169,33 +168,18 @@ func discard(body io.ReadCloser) {
 	_ = body.Close()
 }
 
-// hopByHop are the headers of one connection (RFC 9110, 7.6.1).
-var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
-
-// endToEnd is h without what belongs to the connection it came on.
-func endToEnd(h http.Header) http.Header {
-	out := h.Clone()
-	for _, v := range h.Values("Connection") {
-		for name := range strings.SplitSeq(v, ",") {
-			out.Del(strings.TrimSpace(name))
-		}
-	}
-	for _, name := range hopByHop {
-		out.Del(name)
-	}
-	return out
-}
-
 // Forward sends a client's request, whose body has been read, to the pod that
 // holds its session, and copies the answer as it comes. An error means that
 // nothing was written to w; an answer that breaks off later ends the client's
 // connection as it would have ended the upstream's.
 func (c *Client) Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, caller principal.Caller, server string, body []byte) error {
+	header := http.Header{}
+	headers.EndToEnd(header, r.Header)
 	head, err := json.Marshal(envelope{
 		Tenant: caller.Tenant, Project: caller.Project, User: caller.User, Issuer: caller.Issuer,
 		OnLost: caller.OnLost, Authorization: caller.Authorization.Reveal(),
 		Server: server, Method: r.Method, URI: r.URL.RequestURI(), Host: r.Host, Remote: r.RemoteAddr,
-		Header: endToEnd(r.Header), SentUnixMs: time.Now().UnixMilli(),
+		Header: header, SentUnixMs: time.Now().UnixMilli(),
 	})
 	if err != nil {
 		return fmt.Errorf("peers: %w", err)
@@ -228,13 +212,10 @@ func (c *Client) Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, 
 
 // relay copies an answer to the client, each piece as it arrives.
 func relay(w http.ResponseWriter, resp *http.Response) {
-	h := w.Header()
-	for name, values := range endToEnd(resp.Header) {
-		if name == relayedHeader || name == "X-Request-Id" || name == "Date" {
-			continue // this pod has its own
-		}
-		h[name] = values
+	for _, name := range []string{relayedHeader, "X-Request-Id", "Date"} { // this pod has its own
+		delete(resp.Header, name)
 	}
+	headers.EndToEnd(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	rc := http.NewResponseController(w)
 	buf := make([]byte, copyBuffer)

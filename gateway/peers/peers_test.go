@@ -29,6 +29,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
 	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -178,7 +179,7 @@ func TestServerRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Header.Set(admin.TokenHeader, token)
+			r.Header.Set(headers.InternalToken, token)
 			if x.pod != "" {
 				r.Header.Set("X-Vance-Pod", x.pod)
 			}
@@ -227,7 +228,7 @@ func TestChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set(admin.TokenHeader, token)
+		r.Header.Set(headers.InternalToken, token)
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -99,23 +98,15 @@ func (s *Server) changed(w http.ResponseWriter, r *http.Request) {
 	if !s.meant(w, named, true) {
 		return
 	}
-	var body changed
-	if err := decode(w, r, maxChanged, &body); err != nil {
+	var body document.Events
+	if err := decode(w, r, document.MaxEventsBody, &body); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if len(body.Events) > maxEvents {
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("more than %d events", maxEvents))
+	changes, err := body.Changes()
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
 		return
-	}
-	changes := make([]document.Change, 0, len(body.Events))
-	for i, e := range body.Events {
-		c, err := e.change()
-		if err != nil {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("events[%d]: %v", i, err))
-			return
-		}
-		changes = append(changes, c)
 	}
 	// A pod that names its target has told the others itself: passing it on again
 	// would go round for ever.

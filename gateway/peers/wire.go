@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
@@ -20,7 +19,6 @@ const (
 )
 
 const (
-	tokenHeader = "X-Vance-Internal-Token"
 	// podHeader names the pod that a call means.
 	podHeader = "X-Vance-Pod"
 	// relayedHeader marks an answer as the forwarded request's own, so that a
@@ -31,8 +29,6 @@ const (
 // Bounds of what a pod reads, in bytes.
 const (
 	maxRevoked  = 4 << 10
-	maxChanged  = 1 << 20
-	maxEvents   = 10_000
 	maxEnvelope = 256 << 10
 )
 
@@ -43,29 +39,6 @@ const sealPurpose = "peers"
 type revoked struct {
 	Pod   lease.PodID `json:"pod"`
 	Token lease.Token `json:"token"`
-}
-
-// changed is the body of ChangedPath. Others than pods send it as well.
-type changed struct {
-	Events []ChangedEvent `json:"events"`
-}
-
-// ChangedEvent is one changed document.
-type ChangedEvent struct {
-	Op        string `json:"op"` // UPSERT | DELETE
-	TenantID  string `json:"tenantId"`
-	ProjectID string `json:"projectId"`
-	Path      string `json:"path"`
-}
-
-func (e ChangedEvent) change() (document.Change, error) {
-	if e.Op != "UPSERT" && e.Op != "DELETE" {
-		return document.Change{}, errors.New("op is neither UPSERT nor DELETE")
-	}
-	if !principal.ValidName(e.TenantID) || !principal.ValidName(e.ProjectID) || e.Path == "" || len(e.Path) > 1024 {
-		return document.Change{}, errors.New("tenantId, projectId and path do not name a document")
-	}
-	return document.Change{Key: document.Key{Tenant: e.TenantID, Project: e.ProjectID, Path: e.Path}}, nil
 }
 
 // envelope is what is sealed in front of a forwarded body: who asks, and the

@@ -47,7 +47,7 @@ func bucket(name string) byte {
 // in the table itself belongs to no kind there.
 func find(name string) (w withheld) {
 	if name == "" {
-		return withheld{both, both}
+		return withheld{all, all}
 	}
 	if w, ok := names[name]; ok {
 		return w
@@ -92,6 +92,11 @@ func (p Proxy) Down(dst, src http.Header) {
 		}
 	}
 }
+
+// EndToEnd copies to dst what is left of src without the headers of one
+// connection: what a pod passes on to another one in a client's name. What dst has
+// stays, and values are shared with src.
+func EndToEnd(dst, src http.Header) { peers.Down(dst, src) }
 
 func pass(dst http.Header, k string, v []string, named map[string]bool) {
 	if named[k] {

@@ -98,6 +98,14 @@ func TestTheGatewaysOwnHeadersStay(t *testing.T) {
 	}
 }
 
+func TestPodsPassOnWhatIsNotOfOneConnection(t *testing.T) {
+	dst := http.Header{}
+	EndToEnd(dst, http.Header{"Connection": {"X-One"}, "X-One": {"1"}, "Upgrade": {"x"}, "Authorization": {"Bearer x"}, "Mcp-Session-Id": {"s"}, "Content-Length": {"2"}, "X_Odd": {"1"}})
+	if got := slices.Sorted(maps.Keys(dst)); !slices.Equal(got, []string{"Authorization", "Content-Length", "Mcp-Session-Id", "X_Odd"}) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestNoUserAgentIsInvented(t *testing.T) {
 	dst := http.Header{}
 	TeX.Up(dst, http.Header{})

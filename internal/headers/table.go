@@ -8,8 +8,23 @@ const (
 	MCP Proxy = 1 << iota
 	TeX
 
+	// peers stands for pods that pass a client's request on among themselves: it
+	// stays the client's, so only what belongs to one connection ends.
+	peers
+
 	neither Proxy = 0
 	both          = MCP | TeX
+	all           = both | peers
+)
+
+// Headers of the gateway's own.
+const (
+	// InternalToken carries the internal token.
+	InternalToken = "X-Vance-Internal-Token" //nolint:gosec // a header's name
+	// Operator says who acts with a credential that several people have, such as
+	// the internal token. It is a word and no proof: it stands in the record beside
+	// the credential and opens nothing.
+	Operator = "X-Vance-Operator"
 )
 
 // rule withholds names, in canonical form. One that ends in "*" stands for all
@@ -24,7 +39,7 @@ type rule struct {
 var table = []rule{
 	// They speak of one connection (RFC 9110, 7.6.1), and so does whatever
 	// Connection names.
-	{up: both, down: both, names: []string{
+	{up: all, down: all, names: []string{
 		"Connection", "Keep-Alive", "Proxy-*", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
 	}},
 	// CGI programs read it as HTTP_PROXY, the address that their own requests go by.

@@ -313,28 +313,8 @@ var (
 // without quoting it.
 func setScalar(rv reflect.Value, text string, tag reflect.StructTag) (wrong string) {
 	switch {
-	case tag.Get("form") == "hex":
-		raw, err := hex.DecodeString(text)
-		if err != nil || len(raw) != rv.Len() {
-			return fmt.Sprintf("%d hexadecimal digits are wanted", 2*rv.Len())
-		}
-		reflect.Copy(rv, reflect.ValueOf(raw))
-	case tag.Get("form") == "base64":
-		raw, err := base64.StdEncoding.DecodeString(text)
-		if err != nil || len(raw) != 32 {
-			return "32 bytes in base64 are wanted, such as `openssl rand -base64 32` prints"
-		}
-		rv.SetBytes(raw)
-	case tag.Get("form") == "size":
-		m := sizeForm.FindStringSubmatch(text)
-		if m == nil {
-			return "a size is wanted, such as 32MiB"
-		}
-		n, _ := strconv.ParseInt(m[1], 10, 64) // the form bounds it
-		if n > math.MaxInt64/units[m[2]] {
-			return "the size is too large"
-		}
-		return setBounded(rv, n*units[m[2]], tag)
+	case tag.Get("form") != "":
+		return setForm(rv, text, tag)
 	case rv.Type() == durationType:
 		dur, err := time.ParseDuration(text)
 		if err != nil {
@@ -372,20 +352,56 @@ func setScalar(rv reflect.Value, text string, tag reflect.StructTag) (wrong stri
 		n, _ := strconv.ParseInt(text, 10, 64) // the form bounds it
 		return setBounded(rv, n, tag)
 	case rv.CanFloat():
-		f, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			return "a number is wanted"
-		}
-		if lo, err := strconv.ParseFloat(tag.Get("min"), 64); err == nil && f < lo {
-			return "at least " + tag.Get("min") + " is wanted"
-		}
-		if hi, err := strconv.ParseFloat(tag.Get("max"), 64); err == nil && f > hi {
-			return "at most " + tag.Get("max") + " is wanted"
-		}
-		rv.SetFloat(f)
+		return setFloat(rv, text, tag)
 	default:
 		panic("strictyaml: no way to decode " + rv.Type().String())
 	}
+	return ""
+}
+
+// setForm is setScalar for a value that is written in a form of its own.
+func setForm(rv reflect.Value, text string, tag reflect.StructTag) (wrong string) {
+	switch form := tag.Get("form"); form {
+	case "hex":
+		raw, err := hex.DecodeString(text)
+		if err != nil || len(raw) != rv.Len() {
+			return fmt.Sprintf("%d hexadecimal digits are wanted", 2*rv.Len())
+		}
+		reflect.Copy(rv, reflect.ValueOf(raw))
+	case "base64":
+		raw, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(raw) != 32 {
+			return "32 bytes in base64 are wanted, such as `openssl rand -base64 32` prints"
+		}
+		rv.SetBytes(raw)
+	case "size":
+		m := sizeForm.FindStringSubmatch(text)
+		if m == nil {
+			return "a size is wanted, such as 32MiB"
+		}
+		n, _ := strconv.ParseInt(m[1], 10, 64) // the form bounds it
+		if n > math.MaxInt64/units[m[2]] {
+			return "the size is too large"
+		}
+		return setBounded(rv, n*units[m[2]], tag)
+	default:
+		panic("strictyaml: no way to decode the form " + form)
+	}
+	return ""
+}
+
+func setFloat(rv reflect.Value, text string, tag reflect.StructTag) (wrong string) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return "a number is wanted"
+	}
+	if lo, err := strconv.ParseFloat(tag.Get("min"), 64); err == nil && f < lo {
+		return "at least " + tag.Get("min") + " is wanted"
+	}
+	if hi, err := strconv.ParseFloat(tag.Get("max"), 64); err == nil && f > hi {
+		return "at most " + tag.Get("max") + " is wanted"
+	}
+	rv.SetFloat(f)
 	return ""
 }
 

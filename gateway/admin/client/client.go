@@ -19,6 +19,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin/view"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -144,9 +145,9 @@ func call[T any](ctx context.Context, c *Client, method string, query url.Values
 	if err != nil {
 		return v, &view.Error{Code: view.Invalid, Message: err.Error()}
 	}
-	r.Header.Set(admin.TokenHeader, c.token)
+	r.Header.Set(headers.InternalToken, c.token)
 	if admin.ValidOperator(c.by) {
-		r.Header.Set(admin.OperatorHeader, c.by)
+		r.Header.Set(headers.Operator, c.by)
 	}
 	r.Header.Set("Accept", "application/json")
 	res, err := c.http.Do(r)

@@ -8,8 +8,8 @@ import (
 // clientPatience is how long MCP clients wait for initialize.
 const clientPatience = 5 * time.Second
 
-// surprises warns of what is right and somebody will wonder about.
-func (c *checker) surprises() {
+// warnings tells of what is right and somebody will wonder about.
+func (c *checker) warnings() {
 	g := c.g
 	if id := g.Identity; id.Anonymous == nil && len(id.APIKeys) == 0 && id.JWT == nil {
 		c.Warn("identity", "it names no credential, so every call is refused; add apiKeys, jwt or, on a loopback listener, anonymous")
