@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Span is a part of a body: its bytes are body[From:To].
@@ -92,8 +93,12 @@ var envelopeKeys = [...]string{"jsonrpc", "id", "method", "params", "result", "e
 //
 // A duplicate envelope key is refused, and so is one that is written with
 // escapes or in other letter case: the upstream's parser might read the other
-// one, and the check of a tools/call would have looked at the wrong method.
+// one, and the check of a tools/call would have looked at the wrong method. For the
+// same reason a body that is not UTF-8 is. A byte order mark in front is passed over.
 func Scan(body []byte) (*Envelope, error) {
+	if !utf8.Valid(body) {
+		return nil, invalid("the body is not UTF-8")
+	}
 	s := scanner{b: body}
 	return s.envelope()
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// MaxDepth bounds how deep values may nest. No MCP message comes near it, and
-// what stands behind the gateway may read JSON by recursion.
+// MaxDepth bounds how deep values may nest, the message and its batch included. No
+// MCP message comes near it, and what stands behind the gateway may read JSON by
+// recursion.
 const MaxDepth = 512
 
 // ErrSyntax says that a text is not one JSON value (JSON-RPC -32700).
@@ -24,8 +25,8 @@ var stop = func() (t [256]bool) {
 	return t
 }()
 
-// scanner walks over JSON values by index. It checks the grammar of RFC 8259
-// but not that strings are valid UTF-8, which changes no envelope.
+// scanner walks over JSON values by index. It checks the grammar of RFC 8259, but
+// not that its text is UTF-8.
 type scanner struct {
 	b       []byte
 	i       int

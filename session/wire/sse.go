@@ -11,52 +11,30 @@ import (
 // so that a comment can be put in between events and an end can be told from
 // a cut. The zero Stream stands at the beginning of one.
 type Stream struct {
-	line    int  // bytes of the current line, up to 3
-	idMatch bool // the line so far is a beginning of "id"
-	partial bool // an event has begun and has not ended
-	cr      bool // the last byte was a CR, so an LF belongs to it
+	lines   lines
+	head    [3]byte // the beginning of the current line
+	n       int     // of its bytes in head
+	partial bool    // an event has begun and has not ended
 	ids     bool
 }
 
 // Feed takes the next bytes of the stream.
 func (s *Stream) Feed(p []byte) {
 	for len(p) > 0 {
-		if s.line > 2 { // the rest of a long line does not matter
-			i := bytes.IndexAny(p, "\r\n")
-			if i < 0 {
-				return
-			}
-			p = p[i:]
-		}
-		c := p[0]
-		p = p[1:]
-		if c == '\n' && s.cr {
-			s.cr = false
+		part, n, ended := s.lines.cut(p)
+		p = p[n:]
+		s.n += copy(s.head[s.n:], part)
+		s.partial = s.partial || s.n > 0
+		if !ended {
 			continue
 		}
-		s.cr = c == '\r'
-		if c == '\n' || c == '\r' {
-			switch {
-			case s.line == 0:
-				s.partial = false // a blank line ends the event
-			case s.line == 2 && s.idMatch:
-				s.ids = true // a line that is only "id"
-			}
-			s.line, s.idMatch = 0, false
-			continue
+		switch line := string(s.head[:s.n]); line {
+		case "": // a blank line ends the event
+			s.partial = false
+		case "id", "id:": // the former is a whole line
+			s.ids = true
 		}
-		s.partial = true
-		switch s.line {
-		case 0:
-			s.idMatch = c == 'i'
-		case 1:
-			s.idMatch = s.idMatch && c == 'd'
-		case 2:
-			if s.idMatch && c == ':' {
-				s.ids = true
-			}
-		}
-		s.line++
+		s.n = 0
 	}
 }
 
@@ -70,6 +48,7 @@ func (s *Stream) HasIDs() bool { return s.ids }
 // Event is one event of an SSE stream.
 type Event struct {
 	Raw  []byte // every byte of it, blank line included
+	Type string // its event line; "" is a message
 	Data []byte // its data lines, joined by a line feed
 }
 
@@ -78,9 +57,9 @@ var ErrEventTooLarge = errors.New("wire: SSE event over the limit")
 
 // EventReader takes an SSE stream apart without losing a byte.
 type EventReader struct {
-	r   *bufio.Reader
-	max int
-	cr  bool // the last byte was a CR
+	r     *bufio.Reader
+	max   int
+	lines lines
 }
 
 // NewEventReader reads events of at most max bytes.
@@ -89,50 +68,57 @@ func NewEventReader(r io.Reader, max int) *EventReader {
 }
 
 // Next returns the next event; its bytes are the caller's. At the end of the
-// stream it returns what was left of an unfinished one with io.EOF.
+// stream it returns what was left of an unfinished one with io.EOF. An LF that
+// belongs to the CR at the end of an event is the first byte of the next.
 func (e *EventReader) Next() (Event, error) {
 	var ev Event
 	first := true
 	for {
-		from := len(ev.Raw)
-		blank, err := e.readLine(&ev.Raw)
+		line, err := e.readLine(&ev.Raw)
 		if err != nil {
 			return ev, err
 		}
-		if blank {
+		if len(line) == 0 {
 			return ev, nil
 		}
-		if data, ok := dataLine(ev.Raw[from:]); ok {
+		line = bytes.TrimPrefix(line, []byte(bom))
+		if data, ok := field(line, "data"); ok {
 			if !first {
 				ev.Data = append(ev.Data, '\n')
 			}
 			first = false
 			ev.Data = append(ev.Data, data...)
+		} else if name, ok := field(line, "event"); ok {
+			ev.Type = string(name)
 		}
 	}
 }
 
-// readLine appends a line with its end, and reports whether it was empty. A CR
-// ends a line at once: waiting for the LF that may belong to it could hold an
-// event back, so that LF goes to the next one.
-func (e *EventReader) readLine(raw *[]byte) (blank bool, err error) {
-	for n := 0; ; {
-		c, err := e.r.ReadByte()
+// readLine appends a line with its end to raw and returns it without. It is valid
+// until the next call.
+func (e *EventReader) readLine(raw *[]byte) (line []byte, err error) {
+	from := -1 // of the line in raw
+	for {
+		if _, err := e.r.Peek(1); err != nil {
+			return nil, err
+		}
+		have, err := e.r.Peek(e.r.Buffered())
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if len(*raw) >= e.max {
-			return false, ErrEventTooLarge
+		part, n, ended := e.lines.cut(have)
+		if len(*raw)+n > e.max {
+			return nil, ErrEventTooLarge
 		}
-		*raw = append(*raw, c)
-		late := e.cr && c == '\n'
-		e.cr = c == '\r'
-		switch {
-		case late:
-		case c == '\n', c == '\r':
-			return n == 0, nil
-		default:
-			n++
+		if from < 0 && (ended || len(part) > 0) {
+			from = len(*raw)
+		}
+		*raw = append(*raw, have[:n]...)
+		if _, err := e.r.Discard(n); err != nil {
+			return nil, err
+		}
+		if ended {
+			return (*raw)[from : len(*raw)-1], nil
 		}
 	}
 }
@@ -140,10 +126,9 @@ func (e *EventReader) readLine(raw *[]byte) (blank bool, err error) {
 // Rest is what follows the events that were read.
 func (e *EventReader) Rest() io.Reader { return e.r }
 
-func dataLine(line []byte) ([]byte, bool) {
-	line = bytes.Trim(line, "\r\n") // in front stands an LF that came late
-	line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
-	rest, ok := bytes.CutPrefix(line, []byte("data"))
+// field returns the value of a line of this name.
+func field(line []byte, name string) (value []byte, ok bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(name))
 	if !ok {
 		return nil, false
 	}
@@ -153,11 +138,7 @@ func dataLine(line []byte) ([]byte, bool) {
 	if rest[0] != ':' {
 		return nil, false
 	}
-	rest = rest[1:]
-	if len(rest) > 0 && rest[0] == ' ' {
-		rest = rest[1:]
-	}
-	return rest, true
+	return bytes.TrimPrefix(rest[1:], []byte(" ")), true
 }
 
 // AppendEvent appends an event with one message, which has no line breaks.
