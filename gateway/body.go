@@ -7,27 +7,29 @@ import (
 	"time"
 )
 
-// patientBody ends a request whose body stops coming: without it a client that
-// sends a byte an hour would hold a connection and a slot for good. The server's
-// own ReadTimeout would end long uploads and long answers as well.
-type patientBody struct {
+// timedBody ends a request whose body stops coming or takes too long in all:
+// without it a client that sends a byte an hour would hold a connection for good.
+// The server's own ReadTimeout would end long answers as well.
+type timedBody struct {
 	io.ReadCloser
 	rc      *http.ResponseController
 	silence time.Duration
+	until   time.Time
 	renewed time.Time
 	ended   bool
 	plain   bool // HTTP/1
 }
 
-// patient bounds the silence of r's body.
-func patient(w http.ResponseWriter, r *http.Request, silence time.Duration) {
+// timed bounds the silence of r's body and the time that it may take in all.
+func timed(w http.ResponseWriter, r *http.Request, silence, inAll time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w), silence: silence, plain: r.ProtoMajor == 1}
+	r.Body = &timedBody{ReadCloser: r.Body, rc: http.NewResponseController(w), silence: silence, until: time.Now().Add(inAll), plain: r.ProtoMajor == 1}
 }
 
-func (b *patientBody) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (b *timedBody) Read(p []byte) (int, error) {
 	if b.ended {
 		return b.ReadCloser.Read(p) // nothing more will come, so a deadline would be the server's own watch's
 	}
@@ -35,7 +37,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	if now := time.Now(); now.Sub(b.renewed) > b.silence/4 {
 		b.renewed = now
 		// A connection without deadlines (a test's recorder) has no silence to bound.
-		_ = b.rc.SetReadDeadline(now.Add(b.silence))
+		_ = b.rc.SetReadDeadline(earlier(now.Add(b.silence), b.until))
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
@@ -60,7 +62,7 @@ func unread(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	asked := false
-	if b, ok := r.Body.(*patientBody); ok {
+	if b, ok := r.Body.(*timedBody); ok {
 		r.Body = b.ReadCloser // the server looks at what kind of body it is
 		if b.ended {
 			return

@@ -26,7 +26,7 @@ func TestABodysEndLeavesNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 		r := httptest.NewRequest("POST", "/", strings.NewReader("body"))
-		patient(w, r, time.Minute)
+		timed(w, r, time.Minute, time.Hour)
 		if _, err := r.Body.Read(make([]byte, 2)); err != nil || !w.at.Equal(time.Now().Add(time.Minute)) {
 			t.Fatalf("%v, the deadline is %v", err, w.at)
 		}

@@ -9,89 +9,87 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
 
 // serveClient is the way of a client's request, from top to bottom: where it
-// comes from, where it wants to go, who asks, and whether there is room.
+// comes from, where it wants to go, and who asks.
 func (s *Server) serveClient(w *exchange, r *http.Request) {
 	rt := parseRoute(r.URL)
 	w.route = rt
+	if f := s.unwelcome(w, r, rt); f != nil {
+		s.refuseStranger(w, r, *f)
+		return
+	}
+	if preflight(r) && rt.kind != kindInsights && rt.kind != kindTenant {
+		permit(w)
+		return
+	}
+	if f := misdirected(w, r, rt); f != nil {
+		s.refuseStranger(w, r, *f)
+		return
+	}
+	timed(w, r, s.bounds.silence, s.bounds.bodyInAll(rt.kind))
+	switch rt.kind {
+	case kindMCP, kindTex:
+		s.serveCaller(w, r, rt)
+	case kindMetadata:
+		s.serveStranger(w, r, func() { s.metadata(w, rt) })
+	case kindTenant:
+		s.serveStranger(w, r, func() { s.hand(s.opt.Tenant, w, r, rt) })
+	case kindInsights:
+		s.serveStranger(w, r, func() { s.hand(s.opt.Page, w, r, rt) })
+	}
+}
+
+// unwelcome judges where a request comes from; nil lets it in.
+func (s *Server) unwelcome(w *exchange, r *http.Request, rt route) *refusal {
 	if s.loopback && !loopback.Host(r.Host) {
 		// A page whose name was made to resolve to this machine has that name as its
 		// Host; whoever means this machine says so.
-		refuse(w, rt.kind, refusal{status: http.StatusForbidden, code: "HOST_NOT_ALLOWED",
-			message: "this gateway listens on loopback, so it answers to localhost and loopback addresses only, not to the Host of this request"})
-		return
+		return &refusal{status: http.StatusForbidden, code: "HOST_NOT_ALLOWED",
+			message: "this gateway listens on loopback, so it answers to localhost and loopback addresses only, not to the Host of this request"}
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && rt.kind != kindInsights && rt.kind != kindTenant {
-		if !s.allowedOrigin(origin) {
-			refuse(w, rt.kind, refusal{status: http.StatusForbidden, code: "ORIGIN_NOT_ALLOWED",
-				message: "pages of this origin may not call the gateway; the operator can list it under origins in gateway.yaml"})
-			return
-		}
-		shareWith(w.Header(), origin)
-		if preflight(r) {
-			permit(w)
-			return
-		}
+	origin := r.Header.Get("Origin")
+	if origin == "" || rt.kind == kindInsights || rt.kind == kindTenant {
+		return nil
 	}
+	if !s.allowedOrigin(origin) {
+		return &refusal{status: http.StatusForbidden, code: "ORIGIN_NOT_ALLOWED",
+			message: "pages of this origin may not call the gateway; the operator can list it under origins in gateway.yaml"}
+	}
+	shareWith(w.Header(), origin)
+	return nil
+}
+
+// misdirected judges where a request wants to go; nil lets it in.
+func misdirected(w *exchange, r *http.Request, rt route) *refusal {
 	if rt.kind == kindNone {
-		refuseNothing(w, rt.kind)
-		return
+		return nothing()
 	}
 	if !rt.kind.takes(r.Method) {
-		refuseMethod(w, rt.kind)
-		return
+		return wrongMethod(w, rt.kind)
 	}
-	patient(w, r, bodySilence)
-	if rt.kind == kindMCP || rt.kind == kindTex {
-		s.serveCaller(w, r, rt)
-		return
-	}
-	if !s.enter(w, rt.kind) {
-		return
-	}
-	defer s.busy.give()
-	switch rt.kind {
-	case kindMetadata:
-		s.metadata(w, rt)
-	case kindTenant:
-		s.hand(s.opt.Tenant, w, r, rt)
-	case kindInsights:
-		s.hand(s.opt.Page, w, r, rt)
-	}
+	return nil
 }
 
-// enter takes a slot for a request of which no caller is known.
-func (s *Server) enter(w *exchange, k kind) bool {
-	if s.busy.take(s.opt.Live.Limits().PerPod) {
-		return true
-	}
-	refuse(w, k, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
-		message: "the gateway serves as many requests as limits.perPod allows; try again in a few seconds"})
-	return false
-}
-
-// serveCaller serves a request that belongs to a caller: once that is known, it
-// counts for them, so that slow bodies of one keep nobody else out.
+// serveCaller serves a request that belongs to a caller. Finding out who it is
+// takes no place of anybody's; from there on what serves the caller counts.
 func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 	if rt.kind == kindMCP && r.Method == http.MethodGet {
-		ctx, stop := s.whileAdmitted(r, rt)
+		ctx, stop := s.whileAdmitted(r, rt) // before the first look, so that no change is missed
 		defer stop()
 		r = r.WithContext(ctx)
 	}
-	c, ok := s.admitted(w, r, rt)
-	if !ok {
+	auth := s.opt.Live.Load().Identity
+	c, err := admit(auth, w, r, rt)
+	if err != nil {
+		s.turnAway(w, r, rt, err)
 		return
 	}
-	who := quota.Of(c.Tenant, c.Project, c.User)
-	if !s.held.Take(who, 1) {
-		refuse(w, rt.kind, refusal{status: http.StatusServiceUnavailable, code: "LIMIT_REACHED", retryAfter: 5,
-			message: "your share of the requests that limits.perPod allows is in use; try again in a few seconds"})
-		return
+	// What named the user was for the gateway; it goes no further.
+	for _, name := range auth.UserHeaders() {
+		r.Header.Del(name)
 	}
-	defer s.held.Give(who, 1)
 	if rt.kind == kindMCP {
 		s.opt.MCP.Serve(w, r, c, rt.name)
 		return
@@ -123,42 +121,27 @@ func (s *Server) whileAdmitted(r *http.Request, rt route) (ctx context.Context, 
 	return ctx, stop
 }
 
-// admitted is admit within a slot.
-func (s *Server) admitted(w *exchange, r *http.Request, rt route) (principal.Caller, bool) {
-	if !s.enter(w, rt.kind) {
-		return principal.Caller{}, false
-	}
-	defer s.busy.give()
-	return s.admit(w, r, rt)
-}
-
 func (s *Server) hand(h http.Handler, w http.ResponseWriter, r *http.Request, rt route) {
 	if h == nil {
-		refuseNothing(w, rt.kind)
+		refuse(w, rt.kind, *nothing())
 		return
 	}
 	h.ServeHTTP(w, r)
 }
 
 // admit finds out who asks and whether the credential opens the route.
-func (s *Server) admit(w *exchange, r *http.Request, rt route) (principal.Caller, bool) {
-	auth := s.opt.Live.Load().Identity
+func admit(auth *identity.Authenticator, w *exchange, r *http.Request, rt route) (principal.Caller, error) {
 	cred, err := auth.Authenticate(r)
-	var c principal.Caller
-	if err == nil {
-		w.issuer = cred.Issuer()
-		c, err = cred.Caller(rt.tenant, rt.project, rt.user)
-	}
 	if err != nil {
-		s.turnAway(w, r, rt, err)
-		return principal.Caller{}, false
+		return principal.Caller{}, err
 	}
-	w.user = c.User
-	// What named the user was for the gateway; it goes no further.
-	for _, name := range auth.UserHeaders() {
-		r.Header.Del(name)
+	w.issuer = cred.Issuer()
+	c, err := cred.Caller(rt.tenant, rt.project, rt.user)
+	if err != nil {
+		return principal.Caller{}, err
 	}
-	return c, true
+	w.tenant, w.user = c.Tenant, c.User
+	return c, nil
 }
 
 func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
@@ -173,11 +156,5 @@ func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
 		code = "UNAUTHENTICATED"
 	}
 	w.Header().Set("WWW-Authenticate", s.challenge(rt, e.Code))
-	refuse(w, rt.kind, refusal{status: e.Status, code: code, message: e.Why})
+	s.refuseStranger(w, r, refusal{status: e.Status, code: code, message: e.Why})
 }
-
-// room is how many requests of callers there may be at once. Those to MCP servers
-// and to TeX services are counted where they are served as well, each under
-// limits.perPod, and refused there in the form that their clients understand; here
-// is the bound on those that are still being read or refused.
-func (s *Server) room() int64 { return 2 * int64(s.opt.Live.Limits().PerPod) }

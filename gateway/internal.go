@@ -36,17 +36,17 @@ func (s *Server) serveInternal(w *exchange, r *http.Request) {
 		}
 		promhttp.HandlerFor(s.opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}).ServeHTTP(w, r)
 	case strings.HasPrefix(path, "/internal/lease/admin/") && straight(strings.TrimSuffix(path[1:], "/")) && s.opt.Admin != nil:
-		patient(w, r, bodySilence)
+		timed(w, r, s.bounds.silence, s.bounds.message)
 		s.opt.Admin.ServeHTTP(w, r)
 	case strings.HasPrefix(path, "/internal/"):
 		if !s.trusted(w, r) {
 			return
 		}
 		if s.opt.Peers == nil {
-			refuseNothing(w, kindNone)
+			refuse(w, kindNone, *nothing())
 			return
 		}
-		patient(w, r, bodySilence)
+		timed(w, r, s.bounds.silence, s.bounds.message)
 		s.opt.Peers.ServeHTTP(w, r)
 	default:
 		refuse(w, kindNone, refusal{status: http.StatusNotFound, code: "NOT_FOUND", message: "the internal listener has nothing at this address"})

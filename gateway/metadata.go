@@ -45,7 +45,7 @@ func (r route) resourcePath() string {
 func (s *Server) metadata(w http.ResponseWriter, rt route) {
 	j := s.opt.Live.Load().Config.Identity.JWT
 	if j == nil || s.publicBase(j) == "" {
-		refuseNothing(w, rt.kind)
+		refuse(w, rt.kind, *nothing())
 		return
 	}
 	doc := map[string]any{

@@ -44,12 +44,14 @@ func refuse(w http.ResponseWriter, k kind, f refusal) {
 	_, _ = w.Write(body) // a client that is gone reads no refusal
 }
 
-func refuseMethod(w http.ResponseWriter, k kind) {
+// wrongMethod is the refusal of a method that a kind of route does not take.
+func wrongMethod(w http.ResponseWriter, k kind) *refusal {
 	allow := strings.Join(k.methods(), ", ")
 	w.Header().Set("Allow", allow)
-	refuse(w, k, refusal{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED", message: "this address takes " + allow + " only"})
+	return &refusal{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED", message: "this address takes " + allow + " only"}
 }
 
-func refuseNothing(w http.ResponseWriter, k kind) {
-	refuse(w, k, refusal{status: http.StatusNotFound, code: "NOT_FOUND", message: "there is nothing at this address; MCP servers are at /mcp/{tenant}/{project}/{server}, TeX services at /tex/{tenant}/{project}/{service}"})
+// nothing is the refusal of an address that leads nowhere.
+func nothing() *refusal {
+	return &refusal{status: http.StatusNotFound, code: "NOT_FOUND", message: "there is nothing at this address; MCP servers are at /mcp/{tenant}/{project}/{server}, TeX services at /tex/{tenant}/{project}/{service}"}
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -51,40 +50,32 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Bounds of a connection. None of them bounds a stream that lives.
-const (
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 64 << 10
-	bodySilence       = time.Minute
-
-	// Of a body that nobody wants any more.
-	restSilence = 5 * time.Second
-	restLasts   = 30 * time.Second
-	maxRest     = 64 << 20 // bytes
-)
-
 // Server is the pod's two listeners.
 type Server struct {
-	opt      Options
-	loopback bool // the client listener is bound to loopback
-	busy     slots
-	held     *quota.Pool  // requests of callers
-	turned   *ratelog.Log // callers turned away
-	refused  *ratelog.Log // internal calls refused
-	stopping atomic.Bool
-	client   *http.Server
-	short    *h1.Server // before client; nil with TLS
-	internal *http.Server
-	listener net.Listener // client
-	inside   net.Listener // internal
+	opt       Options
+	bounds    bounds
+	loopback  bool        // the client listener is bound to loopback
+	strangers *quota.Pool // requests of which no caller is known
+	lines     *failureLines
+	turned    *ratelog.Log // callers turned away
+	refused   *ratelog.Log // internal calls refused
+	stopping  atomic.Bool
+	client    *http.Server
+	small     *h1.Server // before client; nil with TLS
+	internal  *http.Server
+	listener  net.Listener // client
+	inside    net.Listener // internal
 }
 
 // Listen binds both listeners, so that an address in use is an error before
 // anything else has started. Serve answers on them.
 func Listen(ctx context.Context, opt Options) (*Server, error) {
-	s := &Server{opt: opt, turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log)}
-	s.held = quota.New(s.room)
+	return listen(ctx, opt, usualBounds())
+}
+
+func listen(ctx context.Context, opt Options, b bounds) (*Server, error) {
+	s := &Server{opt: opt, bounds: b, strangers: newStrangers(), lines: newFailureLines(opt.Log),
+		turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log)}
 	var lc net.ListenConfig
 	var err error
 	if s.listener, err = lc.Listen(ctx, "tcp", opt.Config.Listen); err != nil {
@@ -94,12 +85,14 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 		_ = s.listener.Close()
 		return nil, fmt.Errorf("internal.listen: %w", err)
 	}
-	s.client = s.server(logged(opt.Log, "client", s.serveClient))
-	s.internal = s.server(logged(opt.Log, "internal", s.serveInternal))
-	if opt.Certificate == nil {
-		s.short = h1.NewServer(s.client)
-	}
 	s.loopback = loopback.Addr(s.listener.Addr())
+	s.listener = progressListener{s.listener, b.stall}
+	s.inside = progressListener{s.inside, b.stall}
+	s.client = s.server(s.logged("client", s.serveClient))
+	s.internal = s.server(s.logged("internal", s.serveInternal))
+	if opt.Certificate == nil {
+		s.small = h1.NewServer(s.client)
+	}
 	return s, nil
 }
 
@@ -136,8 +129,8 @@ func (s *Server) Serve() error {
 		failed <- srv.Serve(l)
 	}
 	go run(s.internal, s.inside)
-	if s.short != nil {
-		go func() { failed <- s.short.Serve(s.listener) }()
+	if s.small != nil {
+		go func() { failed <- s.small.Serve(s.listener) }()
 	} else {
 		go run(s.client, s.listener)
 	}

@@ -12,8 +12,8 @@ func (s *Server) StopReady() { s.stopping.Store(true) }
 // CloseClients takes no new connections from clients, waits until ctx ends for
 // the requests under way and then cuts what is left.
 func (s *Server) CloseClients(ctx context.Context) error {
-	if s.short != nil {
-		return closeServer(ctx, s.short)
+	if s.small != nil {
+		return closeServer(ctx, s.small)
 	}
 	return closeServer(ctx, s.client)
 }

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
+)
+
+// maxStrangers is how many requests without a known credential are answered at
+// once. They have places of their own: nobody gets one of limits.perPod before
+// it is known who asks, and none is needed to find that out.
+const maxStrangers = 1024
+
+func newStrangers() *quota.Pool { return quota.New(func() int64 { return maxStrangers }) }
+
+// addressOf is whom a stranger's place counts for: its address, or of IPv6 the
+// network, of which one machine can have all addresses.
+func addressOf(r *http.Request) quota.Key {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return quota.Of(r.RemoteAddr, "", "")
+	}
+	addr := ap.Addr().Unmap()
+	if addr.Is6() {
+		if network, err := addr.WithZone("").Prefix(64); err == nil {
+			return quota.Of(network.String(), "", "")
+		}
+	}
+	return quota.Of(addr.String(), "", "")
+}
+
+// serveStranger answers a request of which no caller is known, within a place and
+// a time. An event stream has a bound of its own once it has begun: its handler
+// has let somebody in.
+func (s *Server) serveStranger(w *exchange, r *http.Request, answer func()) {
+	who := addressOf(r)
+	if !s.strangers.Take(who, 1) {
+		// A head without a body: nothing of it waits for the client to read.
+		h := w.Header()
+		h.Set("Retry-After", "5")
+		h.Set("Content-Length", "0")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	defer s.strangers.Give(who, 1)
+	cut := cutter{rc: http.NewResponseController(w)}
+	defer cut.end()
+	late := cut.after(s.bounds.stranger)
+	defer late.Stop()
+	w.streams = func() { late.Stop() }
+	answer()
+	w.streams = nil
+	if r.ProtoMajor > 1 {
+		_ = w.FlushError() // what the server has kept back is written within the place
+	}
+}
+
+// refuseStranger refuses a request of which no caller is known.
+func (s *Server) refuseStranger(w *exchange, r *http.Request, f refusal) {
+	s.serveStranger(w, r, func() { refuse(w, w.route.kind, f) })
+}
