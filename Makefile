@@ -10,7 +10,7 @@ EXTERNAL = -tags external
 TIMEOUT ?= 20m
 FUZZTIME ?= 20s
 
-.PHONY: build run test quick race schedules lint tidy bench explore fuzz image parts helm clean
+.PHONY: build run test quick race schedules lint tidy bench explore fuzz image image-test parts helm clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/mcp-lease-gateway ./cmd/mcp-lease-gateway
@@ -73,6 +73,11 @@ helm:
 image:
 	docker build --target gateway --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION) .
 	docker build --target gateway-node --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION)-node .
+
+# Both images without Docker: built by buildah on base images that are made here,
+# and run by crun through the lines of README.md. It is a part of `make test`.
+image-test: parts
+	$(GO) test $(EXTERNAL) -v -timeout $(TIMEOUT) ./deploy/imagetest
 
 # What the tests need from outside: Debian's packages and Node's.
 parts:
