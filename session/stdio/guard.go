@@ -145,51 +145,20 @@ func runGuard() int {
 
 // guard waits for the end and sees it through.
 func (t *tree) guard(signals <-chan os.Signal, orders <-chan byte, grace time.Duration) int {
-	const ( // what the tree was last told
-		running = iota
-		asked
-		killed
-	)
-	state := running
-	tick := time.NewTimer(0)
-	tick.Stop()
-	var pause, spent time.Duration
-	ask := func() {
-		if state == running {
-			state = asked
-			t.ask()
-			tick.Reset(grace)
-		}
-	}
-	kill := func() {
-		if state != killed {
-			state, pause = killed, time.Millisecond
-		}
-		// A tree that forks while it is killed is looked at again at once.
-		for range killPasses {
-			if t.kill() == 0 {
-				break
-			}
-			t.reap()
-		}
-		tick.Reset(pause)
-		// One that cannot be killed is looked at ever more seldom.
-		spent += pause
-		pause = min(2*pause, time.Second)
-	}
-
+	e := ending{tree: t, grace: grace, tick: time.NewTimer(0)}
+	e.tick.Stop()
 	reported := false
 	for {
 		gone := t.reap()
 		if t.exited && !reported {
 			reported = true
 			tell(exitReport(t.status))
-			ask() // what the program leaves behind
+			e.ask() // what the program leaves behind
 		}
 		if gone {
 			return 0
 		}
-		if spent > giveUp {
+		if e.spent > giveUp {
 			tell(report{Left: t.members()})
 			return 1
 		}
@@ -197,22 +166,56 @@ func (t *tree) guard(signals <-chan os.Signal, orders <-chan byte, grace time.Du
 		case s := <-signals:
 			switch s {
 			case syscall.SIGTERM:
-				ask()
+				e.ask()
 			case syscall.SIGINT:
-				kill()
+				e.kill()
 			}
 		case b, ok := <-orders:
 			switch {
 			case !ok:
 				orders = nil
-				ask()
+				e.ask()
 			case b == killNow:
-				kill()
+				e.kill()
 			}
-		case <-tick.C:
-			kill()
+		case <-e.tick.C:
+			e.kill()
 		}
 	}
+}
+
+// ending is how far the end of a tree has come: it is asked once, killed after
+// grace, and killed again until it is gone.
+type ending struct {
+	tree  *tree
+	grace time.Duration
+	tick  *time.Timer // when to kill next
+	asked bool
+	pause time.Duration // before the next kill; 0 before the first
+	spent time.Duration // in pauses
+}
+
+func (e *ending) ask() {
+	if e.asked || e.pause > 0 {
+		return
+	}
+	e.asked = true
+	e.tree.ask()
+	e.tick.Reset(e.grace)
+}
+
+func (e *ending) kill() {
+	// A tree that forks while it is killed is looked at again at once.
+	for range killPasses {
+		if e.tree.kill() == 0 {
+			break
+		}
+		e.tree.reap()
+	}
+	// One that cannot be killed is looked at ever more seldom.
+	e.pause = min(max(2*e.pause, time.Millisecond), time.Second)
+	e.tick.Reset(e.pause)
+	e.spent += e.pause
 }
 
 func exitReport(s syscall.WaitStatus) report {

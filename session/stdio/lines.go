@@ -38,14 +38,14 @@ func interrupt(ctx context.Context, set func(time.Time) error) (undo func()) {
 // lineWriter writes lines to a pipe, one at a time.
 type lineWriter struct {
 	f      *os.File
-	turn   chan struct{} // holds one token; who has it may write
+	token  chan struct{} // who takes it may write
 	closed chan struct{}
-	buf    []byte // a small line and its break in one write; of the one whose turn it is
+	buf    []byte // a small line and its break in one write; of who has the token
 }
 
 func newLineWriter(f *os.File) *lineWriter {
-	w := &lineWriter{f: f, turn: make(chan struct{}, 1), closed: make(chan struct{})}
-	w.turn <- struct{}{}
+	w := &lineWriter{f: f, token: make(chan struct{}, 1), closed: make(chan struct{})}
+	w.token <- struct{}{}
 	return w
 }
 
@@ -57,14 +57,14 @@ func (w *lineWriter) send(ctx context.Context, line []byte) error {
 		return ErrTooLong
 	}
 	select {
-	case <-w.turn:
+	case <-w.token:
 	case <-w.closed:
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	if err := ctx.Err(); err != nil {
-		w.turn <- struct{}{}
+		w.token <- struct{}{}
 		return err
 	}
 
@@ -91,25 +91,25 @@ func (w *lineWriter) send(ctx context.Context, line []byte) error {
 		undo()
 		switch {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			w.turn <- struct{}{}
+			w.token <- struct{}{}
 			return ErrClosed
 		case !begun:
-			w.turn <- struct{}{}
+			w.token <- struct{}{}
 		default:
 			rest := append([]byte(nil), piece[n:]...)
 			for _, p := range pieces[i+1:] {
 				rest = append(rest, p...)
 			}
-			// The turn is given back by the goroutine; close ends its write.
+			// The token is given back by the goroutine; close ends its write.
 			go func() {
 				_, _ = w.f.Write(rest)
-				w.turn <- struct{}{}
+				w.token <- struct{}{}
 			}()
 		}
 		return ctx.Err()
 	}
 	undo()
-	w.turn <- struct{}{}
+	w.token <- struct{}{}
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (r *lineReader) next(ctx context.Context) ([]byte, error) {
 		part, err := r.r.ReadSlice('\n')
 		if !r.long {
 			r.line = append(r.line, part...)
-			if len(bytes.TrimRight(r.line, "\r\n")) > MaxLine {
+			if len(r.line) > MaxLine+len("\r\n") {
 				r.line, r.long = nil, true
 			}
 		}
@@ -160,7 +160,7 @@ func (r *lineReader) next(ctx context.Context) ([]byte, error) {
 		case err == nil:
 			line, long := bytes.TrimRight(r.line, "\r\n"), r.long
 			r.line, r.long = nil, false
-			if long {
+			if long || len(line) > MaxLine {
 				return nil, ErrTooLong
 			}
 			if len(line) > 0 {

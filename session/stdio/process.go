@@ -59,52 +59,13 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	log := c.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-
-	var pipes pipeSet
-	stdinR, stdinW := pipes.make()
-	stdoutR, stdoutW := pipes.make()
-	stderrR, stderrW := pipes.make()
-	controlR, controlW := pipes.make()
-	statusR, statusW := pipes.make()
-	if pipes.err != nil {
-		pipes.closeAll()
-		return nil, fmt.Errorf("stdio: %w", pipes.err)
-	}
-
-	guard, err := guardCommand()
+	p, status, err := startGuard(c)
 	if err != nil {
-		pipes.closeAll()
 		return nil, fmt.Errorf("stdio: %w", err)
-	}
-	guard.Stdin, guard.Stdout, guard.Stderr = stdinR, stdoutW, stderrW
-	guard.ExtraFiles = []*os.File{controlR, statusW}
-	if err := guard.Start(); err != nil {
-		pipes.closeAll()
-		return nil, fmt.Errorf("stdio: start the guard: %w", err)
-	}
-	// The guard's ends must not stay open here: end of file on standard output
-	// and on status means that nobody there writes any more.
-	for _, f := range []*os.File{stdinR, stdoutW, stderrW, controlR, statusW} {
-		_ = f.Close()
-	}
-
-	p := &Process{
-		name:    c.Args[0],
-		guard:   guard,
-		in:      newLineWriter(stdinW),
-		out:     newLineReader(stdoutR),
-		stderr:  newStderrLog(log, stderrR, c.Env),
-		control: controlW,
-		status:  json.NewDecoder(statusR),
-		done:    make(chan struct{}),
 	}
 	go p.stderr.run()
 	started := make(chan error, 1)
-	go p.watch(statusR, started)
+	go p.watch(status, started)
 
 	o := order{Args: c.Args, Dir: c.Dir, Env: environ(c.Env), HomeSet: c.Env["HOME"] != "", TermGrace: termGrace}
 	if err = p.order(ctx, o); err == nil {
@@ -116,10 +77,53 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	}
 	if err != nil {
 		_ = p.kill()
-		_ = stdoutR.Close()
+		p.out.close()
 		return nil, fmt.Errorf("stdio: start %s: %w", p.name, err)
 	}
 	return p, nil
+}
+
+// startGuard starts the guard of a program that it has not been told yet. It
+// returns the pipe of the guard's reports as well.
+func startGuard(c Command) (p *Process, status *os.File, err error) {
+	var pipes pipeSet
+	stdinR, stdinW := pipes.make()
+	stdoutR, stdoutW := pipes.make()
+	stderrR, stderrW := pipes.make()
+	controlR, controlW := pipes.make()
+	statusR, statusW := pipes.make()
+	guard, err := guardCommand()
+	if err == nil {
+		err = pipes.err
+	}
+	if err == nil {
+		guard.Stdin, guard.Stdout, guard.Stderr = stdinR, stdoutW, stderrW
+		guard.ExtraFiles = []*os.File{controlR, statusW}
+		err = guard.Start()
+	}
+	if err != nil {
+		pipes.closeAll()
+		return nil, nil, fmt.Errorf("start the guard: %w", err)
+	}
+	// The guard's ends must not stay open here: end of file on standard output
+	// and on status means that nobody there writes any more.
+	for _, f := range []*os.File{stdinR, stdoutW, stderrW, controlR, statusW} {
+		_ = f.Close()
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Process{
+		name:    c.Args[0],
+		guard:   guard,
+		in:      newLineWriter(stdinW),
+		out:     newLineReader(stdoutR),
+		stderr:  newStderrLog(log, stderrR, c.Env),
+		control: controlW,
+		status:  json.NewDecoder(statusR),
+		done:    make(chan struct{}),
+	}, statusR, nil
 }
 
 // order writes the order. A guard that reads nothing must not hold the caller.

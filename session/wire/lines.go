@@ -18,16 +18,35 @@ func (l *lines) cut(p []byte) (part []byte, n int, ended bool) {
 	if late {
 		return nil, 1, false
 	}
-	end := bytes.IndexByte(p, '\n')
-	if end < 0 {
-		end = len(p)
-	}
-	if cr := bytes.IndexByte(p[:end], '\r'); cr >= 0 {
-		end = cr
-	}
+	end := lineEnd(p)
 	if end == len(p) {
 		return p, end, false
 	}
 	l.cr = p[end] == '\r'
 	return p[:end], end + 1, true
+}
+
+// lineEnd is where the first CR or LF of p stands, or p's length. It looks no
+// further than some four times that: a long run of CR without any LF costs no more
+// than other bytes.
+func lineEnd(p []byte) int {
+	for i, c := range p[:min(len(p), 8)] {
+		if c == '\n' || c == '\r' {
+			return i
+		}
+	}
+	for from, size := 0, 64; from < len(p); from, size = from+size, 4*size {
+		window := p[from:min(from+size, len(p))]
+		end := bytes.IndexByte(window, '\n')
+		if end < 0 {
+			end = len(window)
+		}
+		if cr := bytes.IndexByte(window[:end], '\r'); cr >= 0 {
+			end = cr
+		}
+		if end < len(window) {
+			return from + end
+		}
+	}
+	return len(p)
 }

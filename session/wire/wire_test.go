@@ -292,3 +292,27 @@ func BenchmarkScan(b *testing.B) {
 		}
 	}
 }
+
+// A stream of line ends costs what other bytes do.
+func BenchmarkLines(b *testing.B) {
+	for name, text := range map[string]string{"text": "data: some text of a usual length\n", "x": "x", "CR": "\r", "LF": "\n"} {
+		b.Run(name, func(b *testing.B) {
+			chunk := []byte(strings.Repeat(text, 128<<10/len(text)))
+			b.SetBytes(int64(len(chunk)))
+			var s Stream
+			for b.Loop() {
+				s.Feed(chunk)
+			}
+		})
+	}
+}
+
+func TestLineEnd(t *testing.T) {
+	for n := range 700 {
+		for _, end := range []string{"\r", "\n", "\r\n", ""} {
+			if got := lineEnd([]byte(strings.Repeat("x", n) + end + "y")); end == "" && got != n+1 || end != "" && got != n {
+				t.Fatalf("behind %d bytes and %q: %d", n, end, got)
+			}
+		}
+	}
+}
