@@ -14,7 +14,7 @@ const module = "github.com/vancetope/mcp-lease-gateway/"
 // floors are the rooms of architecture.md from the ground up: a room may import
 // its own floor's sub-rooms and what is below, and nothing else.
 var floors = map[string]int{
-	"internal/headers": 0, "internal/h1": 0, "internal/loopback": 0, "internal/principal": 0, "internal/quota": 0, "internal/ratelog": 0, "internal/seal": 0, "internal/strictyaml": 0, "internal/egress": 0, "internal/tracing": 0,
+	"internal/headers": 0, "internal/h1": 0, "internal/httpbody": 0, "internal/loopback": 0, "internal/principal": 0, "internal/quota": 0, "internal/ratelog": 0, "internal/seal": 0, "internal/strictyaml": 0, "internal/egress": 0, "internal/tracing": 0,
 	"config": 1, "lease": 2, "session": 3, "texproxy": 3, "gateway": 4, "internal/telemetry": 4, "cmd": 5, "testservers": 6,
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -129,7 +130,7 @@ func (c *Client) post(ctx context.Context, pod lease.Pod, path string, body []by
 	if err != nil {
 		return fmt.Errorf("peers: %w", err)
 	}
-	defer discard(resp.Body)
+	defer func() { httpbody.Drain(resp.Body) }()
 	if resp.StatusCode/100 != 2 {
 		return refused(resp)
 	}
@@ -160,12 +161,6 @@ func refused(resp *http.Response) error {
 		return ErrOtherPod
 	}
 	return fmt.Errorf("peers: the pod answered %s", resp.Status)
-}
-
-// discard reads a short rest so that the connection can be used again.
-func discard(body io.ReadCloser) {
-	_, _ = io.CopyN(io.Discard, body, maxAnswer)
-	_ = body.Close()
 }
 
 // Forward sends a client's request, whose body has been read, to the pod that
@@ -202,7 +197,7 @@ func (c *Client) Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, 
 		return fmt.Errorf("peers: %w", err)
 	}
 	if resp.Header.Get(relayedHeader) == "" {
-		discard(resp.Body)
+		httpbody.Drain(resp.Body)
 		return refused(resp)
 	}
 	defer func() { _ = resp.Body.Close() }()

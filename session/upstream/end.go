@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 )
 
 // Outcome is what became of an attempt to end an upstream session.
@@ -58,7 +57,7 @@ func (c *Client) End(ctx context.Context, e Ending) (Outcome, error) {
 	if err != nil {
 		return Unreachable, err
 	}
-	prefix := Drain(resp.Body)
+	prefix := httpbody.Drain(resp.Body)
 	switch s := resp.StatusCode; {
 	case s >= 200 && s < 300, s == http.StatusNotFound, s == http.StatusMethodNotAllowed, s == http.StatusGone, Gone(s, prefix):
 		return Confirmed, nil
@@ -72,37 +71,8 @@ func (c *Client) End(ctx context.Context, e Ending) (Outcome, error) {
 	}
 }
 
-// peeked is how much of an answer's body decides what it means.
-const peeked = 4 << 10
+// Peek is httpbody.Peek.
+func Peek(body io.ReadCloser) (prefix []byte, whole io.ReadCloser) { return httpbody.Peek(body) }
 
-// Peek reads the beginning of a body and returns it with the whole body.
-func Peek(body io.ReadCloser) (prefix []byte, whole io.ReadCloser) {
-	prefix, err := io.ReadAll(io.LimitReader(body, peeked))
-	var rest io.Reader = body
-	if err != nil {
-		rest = failing{err}
-	}
-	return prefix, struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(prefix), rest), body}
-}
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
-
-// Drain ends a body whose content does not matter, so that its connection can
-// be used again, and returns its beginning.
-func Drain(body io.ReadCloser) []byte {
-	prefix, err := io.ReadAll(io.LimitReader(body, peeked))
-	if err == nil {
-		_, err = io.CopyN(io.Discard, body, 64<<10)
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		_ = body.Close()
-		return prefix
-	}
-	_ = body.Close()
-	return prefix
-}
+// Drain is httpbody.Drain.
+func Drain(body io.ReadCloser) []byte { return httpbody.Drain(body) }

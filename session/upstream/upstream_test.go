@@ -259,14 +259,3 @@ func TestCopyResponseHeaderLeavesTheGatewaysOwn(t *testing.T) {
 		t.Errorf("the request has the id %q in the log and %q at the client", "1", out.Get("X-Request-Id"))
 	}
 }
-
-func TestAnUpstreamGivesNoOrdersInTheGatewaysName(t *testing.T) {
-	for _, name := range []string{"X-Accel-Redirect", "X-Accel-Expires", "X-Sendfile", "X-Lighttpd-Send-File", "NEL", "Report-To", "Reporting-Endpoints",
-		"Service-Worker-Allowed", "Refresh", "Strict-Transport-Security", "Alt-Svc", "Clear-Site-Data"} {
-		out := http.Header{}
-		CopyResponseHeader(out, http.Header{http.CanonicalHeaderKey(name): {"x"}, "X-Trace": {"1"}})
-		if len(out) != 1 {
-			t.Errorf("%s passed: %v", name, out)
-		}
-	}
-}
