@@ -196,9 +196,6 @@ func (d *dispatcher) dispatch(ctx context.Context, t Token) (handled bool) {
 	if !ok || h.Revocation == nil || !h.Revocation.HandledAt.IsZero() {
 		return true
 	}
-	if d.m.faults.HandledBeforeRun {
-		_, _ = d.m.store.MarkHandled(ctx, t)
-	}
 	err = d.route(ctx, h)
 	d.outcome(t, err)
 	if err != nil {
@@ -231,9 +228,6 @@ func (d *dispatcher) route(ctx context.Context, h Holder) error {
 		defer cancel()
 		if unreachable = d.m.opt.Peers.Revoked(peerCtx, p, h.Token); unreachable == nil {
 			return nil
-		}
-		if d.m.faults.UnreachableStays {
-			return unreachable
 		}
 	}
 	if h.PodBound {

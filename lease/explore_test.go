@@ -263,7 +263,6 @@ var explored = []scene{
 
 // plan is what an exploration runs with.
 type plan struct {
-	faults lease.Faults
 	mutant func(lease.Store) lease.Store
 	slips  storetest.Slips
 	all    bool
@@ -322,7 +321,7 @@ func (p plan) begin(sc *scene) *episode {
 		m, err := lease.NewStepped(lease.Options{
 			Store: store, Pod: lease.Pod{ID: lease.PodID(pod), Endpoint: pod},
 			OpTimeout: exploreOp, ReconcileSafety: exploreMargin, PendingTTL: explorePending,
-		}, p.faults, func() lease.Token {
+		}, func() lease.Token {
 			tokens++
 			return lease.Token("t" + strconv.Itoa(tokens))
 		}, func() lease.Gen {
@@ -360,7 +359,7 @@ func (e *episode) end() error {
 	n := 0
 	m := must(lease.NewStepped(lease.Options{
 		Store: store, Pod: lease.Pod{ID: "sweeper", Endpoint: "sweeper"}, OpTimeout: exploreOp, ReconcileSafety: exploreMargin, PendingTTL: explorePending,
-	}, lease.Faults{}, func() lease.Token { n++; return lease.Token("s" + strconv.Itoa(n)) },
+	}, func() lease.Token { n++; return lease.Token("s" + strconv.Itoa(n)) },
 		func() lease.Gen { n++; return lease.Gen("s" + strconv.Itoa(n)) }, ctx))
 	m.Register("t", recorder{s})
 	defer m.Halt()

@@ -2,31 +2,13 @@ package lease
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 )
 
-// Faults are the safeguards that a test can switch off.
-type Faults = faults
-
-// NewFaulty is New with safeguards switched off.
-func NewFaulty(opt Options, f Faults) (*Manager, error) {
-	m, err := New(opt)
-	if err != nil {
-		return nil, err
-	}
-	m.faults = f
-	if f.LooksBackOff {
-		var looks atomic.Int32
-		m.lines.jitter = func() time.Duration { return pollMin << min(looks.Add(1), 6) }
-	}
-	return m, nil
-}
-
 // NewStepped is New for a scheduler: ids are given, nothing runs by itself, the
 // pod counts as registered and no grace is in force.
-func NewStepped(opt Options, f Faults, token func() Token, gen func() Gen, base context.Context) (*Manager, error) {
-	m, err := NewFaulty(opt, f)
+func NewStepped(opt Options, token func() Token, gen func() Gen, base context.Context) (*Manager, error) {
+	m, err := New(opt)
 	if err != nil {
 		return nil, err
 	}

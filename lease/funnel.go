@@ -34,9 +34,6 @@ type full struct {
 // and *UnavailableError; it answers within the wait plus one store operation.
 func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if r.Definition.Noop() {
-		if m.faults.NoopSeesOwnPod {
-			_ = m.seeOwnPod(ctx)
-		}
 		label := otherLabel
 		if r.Definition != nil && r.Definition.Label != "" {
 			label = r.Definition.Label
@@ -143,9 +140,7 @@ func (m *Manager) plan(r Request) (*funnel, error) {
 	switch m.phase.Load() {
 	case phaseRunning:
 	case phaseNew:
-		if !m.faults.AcquiresUnregistered {
-			return nil, unavailable("this gateway has not reached its lease store yet; try again", nil)
-		}
+		return nil, unavailable("this gateway has not reached its lease store yet; try again", nil)
 	default:
 		return nil, unavailable("this gateway is shutting down; try again", nil)
 	}
@@ -177,14 +172,11 @@ func (m *Manager) plan(r Request) (*funnel, error) {
 		if err != nil {
 			// Never skipped: a cap that does not apply to whom is not known
 			// would be no cap.
-			if m.faults.SkipsLevelsNoScope {
-				continue
-			}
 			return nil, permanent("the lease "+d.Name+" is limited per "+string(level)+", and this request does not say which "+string(level)+" it is for", level)
 		}
 		f.steps = append(f.steps, step{id: id, level: level, cap: limit})
 	}
-	if len(f.steps) != len(d.Caps) && !m.faults.SkipsLevelsNoScope {
+	if len(f.steps) != len(d.Caps) {
 		return nil, permanent("the lease "+d.Name+" has a cap on a level that does not exist", "")
 	}
 	return f, nil
@@ -222,7 +214,7 @@ func (m *Manager) try(ctx context.Context, f *funnel) (*Lease, *full, error) {
 	}
 	begun := time.Now()
 	if err := m.store.CreateHolder(ctx, h); err != nil {
-		m.abandon(ctx, h.Token, nil)
+		m.abandon(ctx, h.Token)
 		return nil, nil, storeGone(err)
 	}
 	var booked []Booking
@@ -233,13 +225,13 @@ func (m *Manager) try(ctx context.Context, f *funnel) (*Lease, *full, error) {
 		<-listed
 		switch {
 		case pushErr != nil:
-			m.abandon(ctx, h.Token, booked)
+			m.abandon(ctx, h.Token)
 			return nil, nil, pushErr
 		case err != nil:
-			m.abandon(ctx, h.Token, booked)
+			m.abandon(ctx, h.Token)
 			return nil, nil, storeGone(err)
 		case !ok:
-			m.rollback(ctx, h.Token, booked)
+			m.rollback(ctx, h.Token)
 			return nil, &full{step: s}, nil
 		}
 		b := Booking{ID: s.id, Level: s.level, Gen: gen}
@@ -260,7 +252,7 @@ func (m *Manager) try(ctx context.Context, f *funnel) (*Lease, *full, error) {
 		}
 		last := time.Now()
 		if err := pushed(m.store.PushLast(ctx, h.Token, b, ids, f.def.TTL, m.opt.ReconcileSafety/2)); err != nil {
-			m.abandon(ctx, h.Token, booked)
+			m.abandon(ctx, h.Token)
 			return nil, nil, err
 		}
 		h.State, h.TTL, h.Levels = Held, f.def.TTL, booked
@@ -305,19 +297,11 @@ func (m *Manager) increment(ctx context.Context, s step) (Gen, bool, error) {
 // decremented and nothing else: an increment whose entry is not there is left
 // to reconcile, and where a reaper won, it has decremented. A holder that
 // became HELD by a last push whose reply was lost goes too.
-func (m *Manager) rollback(ctx context.Context, t Token, booked []Booking) {
-	if m.faults.RollbackSkipped {
-		return
-	}
-	if !m.faults.RollbackUnderCaller {
-		var cancel context.CancelFunc
-		ctx, cancel = m.own(ctx)
-		defer cancel()
-	}
+func (m *Manager) rollback(ctx context.Context, t Token) {
+	ctx, cancel := m.own(ctx)
+	defer cancel()
 	h, ok, err := m.store.DeleteHolder(ctx, t)
 	switch {
-	case m.faults.RollbackFromMemory:
-		m.giveBack(ctx, booked, nil)
 	case err != nil:
 		m.log.Warn("a failed acquire could not be rolled back; its holder expires by itself", "token", t.Short(), "error", err)
 	case ok:
@@ -327,8 +311,8 @@ func (m *Manager) rollback(ctx context.Context, t Token, booked []Booking) {
 
 // abandon is rollback where the store has just failed or the time is up: the
 // caller is answered now and does not wait for it.
-func (m *Manager) abandon(ctx context.Context, t Token, booked []Booking) {
-	m.undoing.run(func() { m.rollback(ctx, t, booked) })
+func (m *Manager) abandon(ctx context.Context, t Token) {
+	m.undoing.run(func() { m.rollback(ctx, t) })
 }
 
 // busy describes the level that was full. The global level's figures belong to

@@ -19,7 +19,7 @@ type Lease struct {
 	mu    sync.Mutex
 	begun time.Time   // local time before the holder was created; zero where another pod acquired
 	ids   []CounterID // what it booked; nil where another pod acquired
-	until time.Time   // no idle reap before; see SafeUntil
+	seen  time.Time   // local time of the last proof that it lived; zero where there was none
 	lost  *LostError
 	gone  bool // released
 	// unconfirmed says that ReleaseUnconfirmed was called: whatever came of it,
@@ -36,8 +36,8 @@ func (m *Manager) held(h Holder, begun, last time.Time) *Lease {
 	}
 	l := &Lease{
 		m: m, begun: begun, ids: ids,
-		ref:   Ref{Token: h.Token, Type: h.Type, Label: h.Label, TTL: h.TTL, PodBound: h.PodBound},
-		until: last.Add(h.TTL - safety(h.TTL)),
+		ref:  Ref{Token: h.Token, Type: h.Type, Label: h.Label, TTL: h.TTL, PodBound: h.PodBound},
+		seen: last,
 	}
 	m.known.put(l)
 	return l
@@ -64,27 +64,6 @@ func (l *Lease) Ref() Ref {
 	return l.ref
 }
 
-// SafeUntil is the local time until which nobody takes this lease for being
-// idle or its pod for dead: from the start of the last successful check (or the
-// acquire) and of the pod's last heartbeat, less some safety. It is zero before
-// the first check of a lease that another pod acquired. A revocation can come
-// at any time, and a NOOP lease is safe for ever: its SafeUntil is zero, too.
-func (l *Lease) SafeUntil() time.Time {
-	if l.Noop() {
-		return time.Time{}
-	}
-	l.mu.Lock()
-	until := l.until
-	l.mu.Unlock()
-	if l.m.faults.SafeUntilNoSafety {
-		until = until.Add(safety(l.ref.TTL))
-	}
-	if own := l.m.ownUntil(); !l.m.store.SinglePod() && own.Before(until) && !l.m.faults.SafeUntilNoBeat {
-		return own
-	}
-	return until
-}
-
 // Check tells whether the lease still lives and touches it: its TTL counts from
 // now (spec §3). Errors are *LostError and *UnavailableError, which are never
 // confused: an unreachable store does not lose a lease.
@@ -101,7 +80,7 @@ func (l *Lease) Check(ctx context.Context) error {
 	// touches in one millisecond both hold. Never an upsert: a reaped lease
 	// stays gone.
 	ok, err := l.m.store.Touch(ctx, l.ref.Token, l.m.opt.Pod.ID)
-	return l.checked(ctx, ok, err, begun.Add(l.ref.TTL-safety(l.ref.TTL)))
+	return l.checked(ctx, ok, err, begun)
 }
 
 // Peek is Check without the touch, for a stream that only listens.
@@ -144,7 +123,7 @@ func (l *Lease) UpdatePayload(ctx context.Context, p Payload) error {
 	return nil
 }
 
-func (l *Lease) checked(ctx context.Context, ok bool, err error, until time.Time) error {
+func (l *Lease) checked(ctx context.Context, ok bool, err error, begun time.Time) error {
 	switch {
 	case err != nil:
 		l.m.obs.Checked(l.ref.Label, "unavailable")
@@ -155,8 +134,8 @@ func (l *Lease) checked(ctx context.Context, ok bool, err error, until time.Time
 	}
 	l.m.obs.Checked(l.ref.Label, "ok")
 	l.mu.Lock()
-	if until.After(l.until) {
-		l.until = until
+	if begun.After(l.seen) {
+		l.seen = begun
 	}
 	l.mu.Unlock()
 	l.m.known.put(l)
@@ -189,7 +168,7 @@ func (l *Lease) lose(h Holder) error {
 	}
 	l.mu.Lock()
 	if l.lost == nil {
-		l.lost, l.until = lost, time.Time{}
+		l.lost = lost
 	}
 	lost = l.lost
 	l.mu.Unlock()
@@ -217,7 +196,7 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 		l.m.obs.Released(l.ref.Label, "already-released")
 		return nil
 	}
-	if unconfirmed && !l.m.faults.UnconfirmedDeletable {
+	if unconfirmed {
 		l.unconfirmed = true
 	}
 	mark := unconfirmed || l.unconfirmed
@@ -232,7 +211,7 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 		return storeGone(err)
 	}
 	l.mu.Lock()
-	l.gone, l.until = true, time.Time{}
+	l.gone = true
 	if l.lost == nil {
 		l.lost = &LostError{}
 	}
@@ -293,7 +272,7 @@ func (m *Manager) giveUp(ctx context.Context, t Token, ids []CounterID, begun ti
 }
 
 // knownLeases are the leases that this pod acquired or was asked about, so that
-// what it knows of one (its counters, its age, until when it is safe) serves
+// what it knows of one (its counters, its age) serves
 // every request of its session.
 type knownLeases struct {
 	mu     sync.Mutex
@@ -331,7 +310,7 @@ func (k *knownLeases) forget(now time.Time) {
 	defer k.mu.Unlock()
 	for t, l := range k.leases {
 		l.mu.Lock()
-		old := now.Sub(l.until) > l.ref.TTL
+		old := now.Sub(l.seen) > 2*l.ref.TTL
 		l.mu.Unlock()
 		if old {
 			delete(k.leases, t)

@@ -97,7 +97,6 @@ type Manager struct {
 	known    knownLeases
 	suspects suspects
 	events   chan Event // nil before Start: nobody would take them
-	faults   faults
 
 	phase   atomic.Int32
 	started atomic.Bool

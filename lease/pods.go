@@ -26,7 +26,7 @@ func PodAlive(p Pod, staleAfter time.Duration) bool {
 // make it a target. Where the store proves that nobody else uses it, no other
 // pod is.
 func (m *Manager) PodAlive(p Pod) bool {
-	if p.ID == m.opt.Pod.ID && !m.faults.ForgetsOwnPod {
+	if p.ID == m.opt.Pod.ID {
 		return true
 	}
 	return !m.store.SinglePod() && PodAlive(p, m.opt.StaleAfter)
@@ -36,7 +36,7 @@ func (m *Manager) PodAlive(p Pod) bool {
 // nobody had time to beat after an outage of the store or this pod's start. The
 // embedded store's file lock proves it at once.
 func (m *Manager) podsCertain() bool {
-	return m.faults.NoGrace || m.store.SinglePod() || !m.contact.podGrace(time.Now())
+	return m.store.SinglePod() || !m.contact.podGrace(time.Now())
 }
 
 // LivingPods lists the other pods that are alive.

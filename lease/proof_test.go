@@ -25,7 +25,6 @@ type proof struct {
 
 // world is what a proof is about: a store, pods and what was seen of them.
 type world struct {
-	faults lease.Faults
 	mutant func(lease.Store) lease.Store
 	mem    *storetest.Memory
 	calls  *calls
@@ -61,9 +60,9 @@ func (w *world) check(ok bool, format string, args ...any) {
 }
 
 // show runs a proof in a bubble and returns what it found wrong.
-func show(t *testing.T, p proof, f lease.Faults, mutant func(lease.Store) lease.Store) (failed []string) {
+func show(t *testing.T, p proof, mutant func(lease.Store) lease.Store) (failed []string) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{faults: f, mutant: mutant, mem: storetest.NewMemory(nil), failing: map[lease.Token]int{}}
+		w := &world{mutant: mutant, mem: storetest.NewMemory(nil), failing: map[lease.Token]int{}}
 		w.calls = &calls{Store: w.mem}
 		func() {
 			defer func() {
@@ -89,7 +88,7 @@ func show(t *testing.T, p proof, f lease.Faults, mutant func(lease.Store) lease.
 func TestProofs(t *testing.T) {
 	for _, p := range proofs {
 		t.Run(p.says, func(t *testing.T) {
-			for _, f := range show(t, p, lease.Faults{}, nil) {
+			for _, f := range show(t, p, nil) {
 				t.Error(f)
 			}
 		})
@@ -119,7 +118,7 @@ func (w *world) newPod(id string, change ...func(*lease.Options)) *lease.Manager
 	for _, c := range change {
 		c(&o)
 	}
-	m, err := lease.NewFaulty(o, w.faults)
+	m, err := lease.New(o)
 	if err != nil {
 		w.fatalf("new: %v", err)
 	}

@@ -20,7 +20,6 @@ const (
 	releaseOutlivesCaller  = "a release runs to its end although its caller has gone"
 	unconfirmedIsKept      = "an unconfirmed close gives the slot back and is closed by the sweeps"
 	unconfirmedStaysMark   = "a release after an unconfirmed close whose mark failed marks and does not delete"
-	safeUntilIsSafe        = "nobody takes a lease before its SafeUntil"
 	correctedIsGivenBack   = "a lease whose counter was corrected meanwhile gives its slot back"
 	revokeDispatches       = "a revocation gives the slot back, runs the handler and is told"
 	revokeOfTenant         = "an admin of one tenant cannot revoke another's lease"
@@ -34,7 +33,6 @@ const (
 	matrixUnreachable      = "a lease of a pod that lives and is out of reach is handled by the pod that took it"
 	loweredCapDrains       = "a cap that was lowered lets holders drain, and each gives back what it listed"
 	removedRegistersAgain  = "a living pod whose registration somebody removed registers again"
-	safeUntilHoldsBack     = "SafeUntil holds something back for clocks that run apart"
 	handlerRunsAgain       = "a handler that failed runs again until it has run"
 	handlerSurvivesReaper  = "a reaper that dies after its mark loses no handler"
 	panicIsAFailure        = "a handler that panics is run again"
@@ -201,18 +199,6 @@ var holdProofs = []proof{
 		time.Sleep(time.Minute)
 		w.check(w.handledBy("a", l.Ref().Token) == 1, "it was not closed")
 	}},
-	{safeUntilIsSafe, func(w *world) {
-		m, other := w.pod("a"), w.pod("b")
-		time.Sleep(5 * time.Minute)
-		l := w.acquire(m, wants(browser(nil), "u1"))
-		w.used(l, 5*time.Minute)
-		w.check(other.Attach(l.Ref()).SafeUntil().IsZero(), "a pod that never checked it claims to know")
-		until := l.SafeUntil()
-		w.check(until.After(time.Now()), "it is never safe")
-		w.kill(m) // no beat, no check
-		time.Sleep(time.Until(until) - time.Millisecond)
-		w.check(other.Attach(l.Ref()).Peek(context.Background()) == nil, "it was taken %s before", time.Until(until))
-	}},
 	{correctedIsGivenBack, func(w *world) {
 		m := w.pod("a")
 		d := browser(only(definition.Global, 3))
@@ -370,20 +356,6 @@ var holdProofs = []proof{
 		ps, _ = w.mem.Pods(context.Background())
 		w.check(ps[0].State == lease.PodStopped && !b.PodAlive(ps[0]), "a stopped pod beats: %+v", ps)
 	}},
-	{safeUntilHoldsBack, func(w *world) {
-		w.mem.SetSinglePod(true) // no other pod can call this one dead
-		m := w.pod("a", quiet)
-		l := w.acquire(m, wants(browser(nil), "u1"))
-		ttl := l.Ref().TTL
-		for _, what := range []string{"the acquire", "a check"} {
-			left := time.Until(l.SafeUntil())
-			w.check(left <= ttl-2*time.Second && left > ttl/2, "%s of %s left after %s", left, ttl, what)
-			time.Sleep(time.Minute)
-			w.lives(l)
-		}
-		w.release(l)
-		w.check(l.SafeUntil().IsZero(), "a lease that was given back is safe")
-	}},
 	{handlerRunsAgain, func(w *world) {
 		m := w.pod("a")
 		l := w.acquire(m, wants(browser(nil), "u1"))
@@ -523,7 +495,7 @@ var holdProofs = []proof{
 		// The revocation by an operator has no condition on time, so the two steps
 		// can be told apart: listed PENDING, marked HELD.
 		r := &relisting{Store: w.mem, as: hs[0]}
-		c, err := lease.NewFaulty(lease.Options{Store: r, Pod: lease.Pod{ID: "c", Endpoint: "c:1"}, Peers: w, Observer: watcher{w}, ReapInterval: 1000 * time.Hour}, w.faults)
+		c, err := lease.New(lease.Options{Store: r, Pod: lease.Pod{ID: "c", Endpoint: "c:1"}, Peers: w, Observer: watcher{w}, ReapInterval: 1000 * time.Hour})
 		w.check(err == nil, "%v", err)
 		c.Register("t", handler{w, "c"})
 		w.check(c.Start(context.Background()) == nil, "start")
@@ -590,7 +562,7 @@ var holdProofs = []proof{
 		// b's beat looks stale at the first reading and is fresh at the next one.
 		first := true
 		stale := &stalePods{Store: w.mem, first: &first, pod: "b"}
-		c, err := lease.NewFaulty(lease.Options{Store: stale, Pod: lease.Pod{ID: "c", Endpoint: "c:1"}, Peers: w, Observer: watcher{w}, ReapInterval: 1000 * time.Hour}, w.faults)
+		c, err := lease.New(lease.Options{Store: stale, Pod: lease.Pod{ID: "c", Endpoint: "c:1"}, Peers: w, Observer: watcher{w}, ReapInterval: 1000 * time.Hour})
 		w.check(err == nil, "%v", err)
 		c.Register("t", handler{w, "c"})
 		w.check(c.Start(context.Background()) == nil, "start")
@@ -910,7 +882,7 @@ var holdProofs = []proof{
 	}},
 	{labelsStayFew, func(w *world) {
 		var l labelled
-		x, err := lease.NewFaulty(lease.Options{Store: w.mem, Pod: lease.Pod{ID: "x", Endpoint: "x:1"}, Observer: &l, ReapInterval: 1000 * time.Hour}, w.faults)
+		x, err := lease.New(lease.Options{Store: w.mem, Pod: lease.Pod{ID: "x", Endpoint: "x:1"}, Observer: &l, ReapInterval: 1000 * time.Hour})
 		w.check(err == nil, "%v", err)
 		x.Register("t", handler{w, "x"})
 		w.check(x.Start(context.Background()) == nil, "start")

@@ -61,11 +61,7 @@ func (m *Manager) take(ctx context.Context, listed Holder, c Mark, gens map[Coun
 	if err != nil || !ok {
 		return before, ok, err
 	}
-	state := before.State
-	if m.faults.TrustsListing {
-		state = listed.State
-	}
-	if state == Held && !m.faults.MarksNotDispatched {
+	if before.State == Held {
 		m.dispatch.enqueue(before.Token)
 	}
 	return before, true, nil
@@ -94,7 +90,7 @@ func (m *Manager) reapIdle(ctx context.Context, resource string, rounds int) (in
 		due := hs[:0:0]
 		now := time.Now()
 		for _, h := range hs {
-			if m.faults.NoGrace || !m.contact.idleGrace(now, h.TTL) {
+			if !m.contact.idleGrace(now, h.TTL) {
 				due = append(due, h)
 			}
 		}
@@ -124,7 +120,7 @@ func (m *Manager) reapIdle(ctx context.Context, resource string, rounds int) (in
 // periodic one, handlers included, and nobody waits for those. It reports
 // whether a slot was freed.
 func (m *Manager) lazySweep(ctx context.Context, resource string) bool {
-	if !m.lazy.open(resource, time.Now()) && !m.faults.SweepsAtEachLook {
+	if !m.lazy.open(resource, time.Now()) {
 		return false
 	}
 	n, err := m.reapIdle(ctx, resource, 1)
@@ -186,7 +182,7 @@ func (m *Manager) reapPod(ctx context.Context, p Pod, hs []Holder, done *Swept) 
 	gens := m.gensOf(ctx, hs)
 	for _, h := range hs {
 		if h.State == Held && !h.PodBound {
-			if adopter, ok := m.handlers[h.Type].(Adopter); ok && !m.faults.NoAdoption {
+			if adopter, ok := m.handlers[h.Type].(Adopter); ok {
 				moved, err := m.store.AdoptHolder(ctx, h.Token, h.Pod, m.opt.Pod.ID)
 				if err != nil {
 					return err

@@ -117,9 +117,6 @@ func (m *Manager) Reconcile(ctx context.Context) (Reconciled, error) {
 // on its way between counter and list looks like drift; an audit begins only
 // where the pass before has seen some as well.
 func (m *Manager) reconcilePeriodically(ctx context.Context) (Reconciled, error) {
-	if m.faults.AuditsAtFirstSight {
-		return m.reconcile(ctx, nil)
-	}
 	return m.reconcile(ctx, m.suspects.before())
 }
 

@@ -55,7 +55,7 @@ func TestATrial(t *testing.T) {
 		}},
 	} {
 		t.Run(p.says, func(t *testing.T) {
-			for _, f := range show(t, p, lease.Faults{}, nil) {
+			for _, f := range show(t, p, nil) {
 				t.Error(f)
 			}
 		})

@@ -57,7 +57,7 @@ func TestAcquireNamed(t *testing.T) {
 				e := w.events[0]
 				w.check(e.Kind == "refused" && e.Reason == lease.CodeUnavailable && e.Tenant == "acme" && e.Project == "thesis" && e.User == "u1" && e.Type == "t", "recorded: %+v", e)
 				w.check(len(w.outcomes) == 1, "counted: %v", w.outcomes)
-			}}, lease.Faults{}, nil) {
+			}}, nil) {
 				t.Error(f)
 			}
 		})
@@ -97,7 +97,7 @@ func TestAcquireNamed(t *testing.T) {
 		}},
 	} {
 		t.Run(p.says, func(t *testing.T) {
-			for _, f := range show(t, p, lease.Faults{}, nil) {
+			for _, f := range show(t, p, nil) {
 				t.Error(f)
 			}
 		})
@@ -168,7 +168,7 @@ func TestKeep(t *testing.T) {
 		}},
 	} {
 		t.Run(p.says, func(t *testing.T) {
-			for _, f := range show(t, p, lease.Faults{}, nil) {
+			for _, f := range show(t, p, nil) {
 				t.Error(f)
 			}
 		})

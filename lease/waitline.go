@@ -100,9 +100,6 @@ func (m *Manager) acquireWaiting(ctx context.Context, gone <-chan struct{}, f *f
 // ahead returns the counter of f that somebody in this pod waits for already,
 // or nil. Who comes later stands behind them without trying.
 func (q *waitLines) ahead(f *funnel) *full {
-	if q.m.faults.NewcomersBarge {
-		return nil
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[f.def.Resource]
@@ -168,9 +165,6 @@ func (q *waitLines) blocked(w *waiter) *full {
 
 // released lets those look at once who wait for one of these counters.
 func (q *waitLines) released(levels []Booking) {
-	if q.m.faults.ReleaseWakesNobody {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.lines {
