@@ -139,6 +139,9 @@ func Launch(t testing.TB, c Config) *Process {
 				t.Errorf("the pod's log says %q", sign)
 			}
 		}
+		if key, line := doubled(p.Log()); key != "" {
+			t.Errorf("the key %s stands twice in the log's line %s", key, line)
+		}
 		if t.Failed() {
 			t.Logf("end of the log of the pod in %s:\n%s", p.Dir, lastLines(p.Log(), 60))
 		}
