@@ -130,7 +130,7 @@ func (c *checker) store() {
 	if !databaseForm.MatchString(g.Store.Database) {
 		c.Complain("store.database", "a database name has letters, digits, _ and -, at most 63")
 	}
-	if g.Session.OnShutdown == "handover" && g.Embedded() {
+	if g.Session.OnShutdown == Handover && g.Embedded() {
 		c.Complain("session.onShutdown", "handover leaves sessions to other pods, and the embedded store has none; use close, or store.kind mongodb")
 	}
 }
@@ -227,7 +227,7 @@ func (c *checker) apiKey(key string, k *APIKey) {
 		}
 	}
 	switch {
-	case len(k.Tenants) == 0 && slices.Contains(k.Roles, "tenantAdmin"):
+	case len(k.Tenants) == 0 && slices.Contains(k.Roles, RoleTenantAdmin):
 		c.Complain(key+".tenants", "a tenantAdmin needs the tenants that it administers")
 	case len(k.Tenants) == 0 && len(k.Roles) == 0:
 		c.Complain(key+".tenants", "the key opens nothing; give it tenants, or the role operator")

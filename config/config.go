@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
+	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 )
 
 // Gateway is a checked gateway.yaml with its defaults filled in. Secrets in it
@@ -89,7 +90,7 @@ type Pod struct {
 // Store says where lease state lives.
 type Store struct {
 	// embedded: one pod and a file. mongodb: any number of pods.
-	Kind string `yaml:"kind" default:"embedded" enum:"embedded,mongodb"`
+	Kind StoreKind `yaml:"kind" default:"embedded" enum:"embedded,mongodb"`
 	// The file of the embedded store.
 	Path string `yaml:"path" default:"data/leases.db"`
 	// Connection string of MongoDB.
@@ -97,6 +98,15 @@ type Store struct {
 	// Database of MongoDB. No other system may keep leases in it.
 	Database string `yaml:"database" default:"mcp_lease_gateway"`
 }
+
+// StoreKind is where lease state lives.
+type StoreKind string
+
+// The kinds of store.
+const (
+	EmbeddedStore StoreKind = "embedded" // a file of this one pod
+	MongoDBStore  StoreKind = "mongodb"  // a database of all pods
+)
 
 // Documents says where documents and their secrets live.
 type Documents struct {
@@ -150,8 +160,17 @@ type Session struct {
 	Idle time.Duration `yaml:"idle" default:"30m" min:"1s" max:"720h"`
 	// close ends every session at shutdown; handover leaves HTTP sessions to the
 	// other pods.
-	OnShutdown string `yaml:"onShutdown" default:"close" enum:"close,handover"`
+	OnShutdown Shutdown `yaml:"onShutdown" default:"close" enum:"close,handover"`
 }
+
+// Shutdown is what becomes of sessions when a pod stops.
+type Shutdown string
+
+// The ways of a shutdown.
+const (
+	CloseSessions Shutdown = "close"    // every session ends
+	Handover      Shutdown = "handover" // HTTP sessions go on at the other pods
+)
 
 // Limits bound what callers can make the pod hold. Sizes are bytes.
 type Limits struct {
@@ -213,8 +232,14 @@ type APIKey struct {
 	Roles []string `yaml:"roles" enum:"operator,tenantAdmin"`
 	// How LEASE_LOST is told: notFound (404, the client opens anew) or reopen
 	// (for clients that stay on their session id).
-	OnLost string `yaml:"onLost" default:"notFound" enum:"notFound,reopen"`
+	OnLost principal.OnLost `yaml:"onLost" default:"notFound" enum:"notFound,reopen"`
 }
+
+// The roles of a key or token besides its scope.
+const (
+	RoleOperator    = "operator"    // all tenants' leases
+	RoleTenantAdmin = "tenantAdmin" // those of its tenants
+)
 
 // JWT is how bearer tokens of an identity provider are judged: asymmetric
 // algorithms only, exp required; an absent claim grants nothing.
@@ -255,4 +280,4 @@ type Telemetry struct {
 func (g *Gateway) Loopback() bool { return loopback.Host(g.Listen) }
 
 // Embedded reports whether the store is a file of this one pod.
-func (g *Gateway) Embedded() bool { return g.Store.Kind == "embedded" }
+func (g *Gateway) Embedded() bool { return g.Store.Kind == EmbeddedStore }

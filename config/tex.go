@@ -56,7 +56,7 @@ type Auth struct {
 	// oauth2{tokenURL,clientID,clientSecret,scopes,audience} | forward | none.
 	// Server documents take all of them, TeX services bearer, basic, apiKey and
 	// none.
-	Type string `yaml:"type" default:"none" enum:"bearer,basic,apiKey,oauth2,forward,none"`
+	Type AuthType `yaml:"type" default:"none" enum:"bearer,basic,apiKey,oauth2,forward,none"`
 	// bearer: what stands behind "Bearer " in Authorization.
 	Token string `yaml:"token" secret:"true"`
 	// basic: the user.

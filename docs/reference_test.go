@@ -30,6 +30,7 @@ type structs map[string]*structType
 
 type structType struct {
 	doc    string
+	text   bool // a text with a type of its own, and no struct
 	fields []field
 }
 
@@ -64,6 +65,9 @@ func read(t *testing.T, dir string) structs {
 				if !ok {
 					continue
 				}
+				if id, ok := ts.Type.(*ast.Ident); ok && id.Name == "string" {
+					out[ts.Name.Name] = &structType{text: true}
+				}
 				st, ok := ts.Type.(*ast.StructType)
 				if !ok {
 					continue
@@ -87,6 +91,9 @@ func fields(st *ast.StructType) []field {
 			continue
 		}
 		kind, elem := typeName(f.Type)
+		if elem != "" && tag.Get("enum") != "" {
+			kind, elem = "text", "" // a text with a type of its own
+		}
 		out = append(out, field{key: key, doc: f.Doc.Text() + f.Comment.Text(), kind: kind, elem: elem, tag: tag})
 	}
 	return out
@@ -162,6 +169,9 @@ func (w *writer) section(level int, path, name string) {
 	fmt.Fprintf(&w.out, "| key | value | default | meaning |\n|---|---|---|---|\n")
 	var below []field
 	for _, f := range st.fields {
+		if of := w.all[f.elem]; of != nil && of.text {
+			f.kind, f.elem = "text", ""
+		}
 		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", f.key, w.values(f), defaultOf(f), cell(f.doc))
 		if f.elem != "" {
 			below = append(below, f)

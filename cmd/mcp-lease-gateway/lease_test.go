@@ -86,7 +86,7 @@ func newDeskBench(t *testing.T, kind string) *operatorBench {
 	b.startPod()
 	host := strings.TrimPrefix(b.pod.URL, "http://")
 	b.conf = &config.Gateway{Path: "gateway.yaml", Internal: config.Internal{Listen: host, Tokens: []string{internalSecret}},
-		Pod: config.Pod{Endpoint: host, StaleAfter: time.Minute}, Store: config.Store{Kind: kind}, Documents: config.Documents{Dir: "documents"}, Lease: config.Lease{ReconcileSafety: time.Minute}}
+		Pod: config.Pod{Endpoint: host, StaleAfter: time.Minute}, Store: config.Store{Kind: config.StoreKind(kind)}, Documents: config.Documents{Dir: "documents"}, Lease: config.Lease{ReconcileSafety: time.Minute}}
 	return b
 }
 

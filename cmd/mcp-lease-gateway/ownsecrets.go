@@ -66,7 +66,7 @@ func internalToken(g *config.Gateway) (string, error) {
 	if len(g.Internal.Tokens) > 0 {
 		return g.Internal.Tokens[0], nil
 	}
-	if g.Store.Kind != "embedded" {
+	if !g.Embedded() {
 		return "", nil
 	}
 	text, err := os.ReadFile(secretPath(g, internalTokenFile))
@@ -85,7 +85,7 @@ func secretPath(g *config.Gateway, name string) string {
 
 // keptSecret reads a secret from beside the store or makes it.
 func keptSecret(g *config.Gateway, name, key string, fresh func() string) (text string, created bool, err error) {
-	if g.Store.Kind != "embedded" {
+	if !g.Embedded() {
 		return "", false, fmt.Errorf("%s is not set in %s; pods that share a store need the same, so none is made", key, g.Path)
 	}
 	path := secretPath(g, name)

@@ -358,7 +358,7 @@ func (p *pod) shutdown(hurry <-chan struct{}) error {
 		case <-drain.Done():
 		}
 	}()
-	handover := p.conf.Session.OnShutdown == "handover" && !p.store.SinglePod()
+	handover := p.conf.Session.OnShutdown == config.Handover && !p.store.SinglePod()
 	var errs []error
 	note := func(what string, err error) {
 		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {

@@ -31,7 +31,7 @@ type file struct {
 type parameters struct {
 	// http: Streamable HTTP at url. stdio: command, in system and bundled
 	// documents only.
-	Transport string `yaml:"transport" default:"http"`
+	Transport Transport `yaml:"transport" default:"http"`
 	// The server's MCP endpoint.
 	URL string `yaml:"url"`
 	// Program and arguments.
@@ -49,12 +49,12 @@ type parameters struct {
 	// Longest call.
 	MaxCallSeconds int `yaml:"maxCallSeconds" default:"3600" min:"1" max:"604800"`
 	// refuse, or replaceOwn: the caller's own oldest idle session is ended first.
-	OnBusy string `yaml:"onBusy" default:"refuse" enum:"refuse,replaceOwn"`
+	OnBusy OnBusy `yaml:"onBusy" default:"refuse" enum:"refuse,replaceOwn"`
 	// Name of a lease, an inline lease, or none.
 	Lease *yaml.Node `yaml:"lease"`
 	// What a client without sessions (revision 2026-07-28) gets; fence, which
 	// sends it to a revision with sessions, is built.
-	Modern string `yaml:"modern"`
+	Modern Modern `yaml:"modern"`
 }
 
 // mcpServer is the type of the documents that are served here.
@@ -154,7 +154,7 @@ func (p *parser) all(in *file) {
 	switch {
 	case q.InitTimeoutSeconds > 0:
 		p.out.InitTimeout = seconds(q.InitTimeoutSeconds)
-	case q.Transport == "stdio":
+	case q.Transport == Stdio:
 		p.out.InitTimeout = seconds(initStdio)
 	default:
 		p.out.InitTimeout = seconds(initHTTP)
@@ -168,7 +168,7 @@ const operatorOnly = "ask the operator to put this server into a system document
 
 func (p *parser) transport(q *parameters) {
 	p.out.Transport = q.Transport
-	if p.out.Untrusted && (len(q.Command) > 0 || q.Transport == "stdio") {
+	if p.out.Untrusted && (len(q.Command) > 0 || q.Transport == Stdio) {
 		key := "parameters.command"
 		if len(q.Command) == 0 {
 			key = "parameters.transport"
@@ -177,7 +177,7 @@ func (p *parser) transport(q *parameters) {
 		return
 	}
 	switch q.Transport {
-	case "http":
+	case HTTP:
 		p.url(q.URL)
 		if len(q.Command) > 0 {
 			p.Complain("parameters.command", "a command needs transport: stdio; or leave it out and keep url")
@@ -187,7 +187,7 @@ func (p *parser) transport(q *parameters) {
 				p.Warn(key, "it has no effect without transport: stdio")
 			}
 		}
-	case "stdio":
+	case Stdio:
 		p.command(q)
 	case "sse":
 		p.Complain("parameters.transport", "sse, the transport of revision 2024-11-05, is not supported yet; most servers that have it also speak Streamable HTTP: set transport: http and the url of that endpoint, often …/mcp")
@@ -234,7 +234,7 @@ func (p *parser) command(q *parameters) {
 	if q.URL != "" {
 		p.Warn("parameters.url", "it has no effect with transport: stdio")
 	}
-	if q.Auth.Type != "none" {
+	if q.Auth.Type != config.AuthNone {
 		p.Warn("parameters.auth", "it has no effect with transport: stdio; give secrets in env")
 	}
 	p.out.Command, p.out.Cwd = q.Command, q.Cwd
@@ -255,7 +255,7 @@ func (p *parser) env(q *parameters) {
 }
 
 func (p *parser) auth(a *config.Auth) {
-	if a.Type == "forward" && p.out.Untrusted {
+	if a.Type == config.AuthForward && p.out.Untrusted {
 		p.Complain("parameters.auth.type", "forward sends the caller's own credential to this server, which an operator must want; %s, or use another type", operatorOnly)
 		return
 	}
@@ -263,7 +263,7 @@ func (p *parser) auth(a *config.Auth) {
 	for _, wrong := range a.Check() {
 		p.Complain("parameters.auth."+wrong.Key, "%s", wrong.What)
 	}
-	if a.Type == "none" && (a.Token != "" || a.Password != "" || a.Value != "" || a.ClientSecret != "") {
+	if a.Type == config.AuthNone && (a.Token != "" || a.Password != "" || a.Value != "" || a.ClientSecret != "") {
 		p.Complain("parameters.auth.type", "a credential without its type is never sent; set type to bearer, basic, apiKey or oauth2")
 	}
 	for _, f := range []struct{ key, value string }{{"token", a.Token}, {"user", a.User}, {"password", a.Password}, {"value", a.Value},
@@ -292,9 +292,9 @@ func (p *parser) lease(n *yaml.Node) {
 	}
 }
 
-func (p *parser) modern(s string) {
+func (p *parser) modern(s Modern) {
 	switch s {
-	case "", "fence":
+	case "", Fence:
 		p.out.Modern = s
 	case "perCall", "handle", "principal":
 		p.Complain("parameters.modern", "%s is not built in this version; use fence, which sends clients of revision 2026-07-28 to a revision with sessions, or leave it out", s)

@@ -25,7 +25,7 @@ type Document struct {
 	Layer       document.Layer
 	Tenant      string // the scope for which it was resolved
 	Project     string
-	Transport   string // http | stdio
+	Transport   Transport
 	URL         *url.URL
 	Command     []string
 	Cwd         string
@@ -34,14 +34,39 @@ type Document struct {
 	Timeout     time.Duration
 	InitTimeout time.Duration
 	MaxCall     time.Duration
-	OnBusy      string                 // refuse | replaceOwn
+	OnBusy      OnBusy
 	Lease       string                 // name reference; "" with Inline nil means no lease
 	Inline      *definition.Definition // inline definition
-	Modern      string                 // fence | "" (pass through where there are no caps)
-	Untrusted   bool                   // tenant's or project's: every address obeys egress
+	Modern      Modern
+	Untrusted   bool // tenant's or project's: every address obeys egress
 
 	secrets *Secrets
 }
+
+// Transport is how a server is reached.
+type Transport string
+
+// The transports.
+const (
+	HTTP  Transport = "http"  // Streamable HTTP
+	Stdio Transport = "stdio" // a child process
+)
+
+// OnBusy is what an open does where its lease's slots are taken.
+type OnBusy string
+
+// What an open may do then.
+const (
+	Refuse     OnBusy = "refuse"
+	ReplaceOwn OnBusy = "replaceOwn" // end the caller's own oldest idle session
+)
+
+// Modern is what a client of revision 2026-07-28, which has no sessions, gets.
+// The zero Modern passes it through where there are no caps.
+type Modern string
+
+// Fence sends such a client to a revision with sessions.
+const Fence Modern = "fence"
 
 // Why there is no document. Unknown and disabled are one 404 for a client.
 var (

@@ -4,14 +4,9 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
-)
-
-// The roles that a key or token may have besides its scope.
-const (
-	RoleOperator    = "operator"
-	RoleTenantAdmin = "tenantAdmin"
 )
 
 const star = "*"
@@ -26,7 +21,7 @@ type Credential struct {
 	keyName    string // "" for tokens and anonymous callers
 	speaksFor  string // the user named by header or Basic
 	roles      []string
-	onLost     string
+	onLost     principal.OnLost
 	authorized principal.Secret // Authorization as it may go upstream
 	token      bool
 }
@@ -46,13 +41,13 @@ func (c *Credential) Who() string {
 }
 
 // Operator reports whether the credential may act on all tenants' leases.
-func (c *Credential) Operator() bool { return slices.Contains(c.roles, RoleOperator) }
+func (c *Credential) Operator() bool { return slices.Contains(c.roles, config.RoleOperator) }
 
 // TenantAdmin reports whether the credential may see and revoke the leases of
 // the whole tenant. A key needs the role and all of the tenant's projects; a
 // token's role is given by the provider for the tenant that it names.
 func (c *Credential) TenantAdmin(tenant string) bool {
-	if !slices.Contains(c.roles, RoleTenantAdmin) {
+	if !slices.Contains(c.roles, config.RoleTenantAdmin) {
 		return false
 	}
 	projects, ok := c.projects(tenant)

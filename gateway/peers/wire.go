@@ -45,19 +45,19 @@ type revoked struct {
 // request as the first pod got it. It is sealed because it carries the caller's
 // own credential where the server forwards it, and bound to the pod it is for.
 type envelope struct {
-	Tenant        string      `json:"tenant"`
-	Project       string      `json:"project"`
-	User          string      `json:"user,omitempty"`
-	Issuer        string      `json:"issuer"`
-	OnLost        string      `json:"onLost,omitempty"`
-	Authorization string      `json:"authorization,omitempty"`
-	Server        string      `json:"server"`
-	Method        string      `json:"method"`
-	URI           string      `json:"uri"`
-	Host          string      `json:"host"`
-	Remote        string      `json:"remote"`
-	Header        http.Header `json:"header"`
-	SentUnixMs    int64       `json:"sent"`
+	Tenant        string           `json:"tenant"`
+	Project       string           `json:"project"`
+	User          string           `json:"user,omitempty"`
+	Issuer        string           `json:"issuer"`
+	OnLost        principal.OnLost `json:"onLost,omitempty"`
+	Authorization string           `json:"authorization,omitempty"`
+	Server        string           `json:"server"`
+	Method        string           `json:"method"`
+	URI           string           `json:"uri"`
+	Host          string           `json:"host"`
+	Remote        string           `json:"remote"`
+	Header        http.Header      `json:"header"`
+	SentUnixMs    int64            `json:"sent"`
 }
 
 func (e envelope) caller() principal.Caller {

@@ -37,13 +37,24 @@ func (p Principal) ID() string {
 // request. It is made per request and never stored whole.
 type Caller struct {
 	Principal
-	// OnLost is how this caller wants LEASE_LOST told: "" (the default,
-	// notFound), "notFound" or "reopen".
-	OnLost string
+	// OnLost is what this caller is answered where its lease is lost.
+	OnLost OnLost
 	// Authorization is the caller's own credential where it may go upstream
 	// (auth: forward). It is empty for the gateway's own keys, which never do.
 	Authorization Secret
 }
+
+// OnLost is how a client learns that its lease is lost.
+type OnLost string
+
+// The forms of LEASE_LOST. The zero OnLost is NotFound.
+const (
+	// NotFound is a 404: the client opens a new session.
+	NotFound OnLost = "notFound"
+	// Reopen is for clients that stay on their session id: one failed call, and
+	// the next one opens anew.
+	Reopen OnLost = "reopen"
+)
 
 // Secret is a text that does not show itself in logs, errors or JSON.
 type Secret string
