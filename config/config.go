@@ -1,9 +1,3 @@
-// Package config reads gateway.yaml: strictly, with file, line and key in every
-// complaint. Documents of tenants and projects are in config/document,
-// config/definition and config/server.
-//
-// The structs are the reference: the tags say key, default and bounds (see
-// strictyaml.Decode), the comment of a field what it means.
 package config
 
 import (
@@ -19,7 +13,7 @@ import (
 type Gateway struct {
 	// The file that it was read from.
 	Path string `yaml:"-"`
-	// What is right and will surprise.
+	// What is right and probably not meant.
 	Warnings Problems `yaml:"-"`
 	// Address for clients.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080"`

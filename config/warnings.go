@@ -8,7 +8,7 @@ import (
 // clientPatience is how long MCP clients wait for initialize.
 const clientPatience = 5 * time.Second
 
-// warnings tells of what is right and somebody will wonder about.
+// warnings says what is right and probably not meant.
 func (c *checker) warnings() {
 	g := c.g
 	if id := g.Identity; id.Anonymous == nil && len(id.APIKeys) == 0 && id.JWT == nil {

@@ -25,7 +25,7 @@ func newCheckCommand() *cobra.Command {
 		Short: "Check gateway.yaml and every document",
 		Long: `check reads gateway.yaml and every document of every source and prints what is wrong
 with them, a line each: file:line: key: what. It ends with 1 where anything is wrong.
-It warns of what is right and will surprise, and of that ends with 0.`,
+It warns of what is right and probably not meant, and of that ends with 0.`,
 		Example: `  mcp-lease-gateway check --config gateway.yaml`,
 		Args:    wrongUsage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -67,7 +67,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 				return t.limited(c, func(ctx context.Context) error {
 					if force {
 						done, err := forced.revoke(ctx, h)
-						return t.told(c, err, done, true, "revoked "+h.Token)
+						return t.report(c, err, done, true, "revoked "+h.Token)
 					}
 					var done view.Holder
 					err := p.pod(ctx, func(pod *client.Client) error {
@@ -75,7 +75,7 @@ of its type ends what it stood for. The holder notices at its next use (LEASE_LO
 						done, err = pod.Revoke(ctx, h.Token)
 						return err
 					})
-					return t.told(c, err, done, false, "revoked "+h.Token+handlerNote(done))
+					return t.report(c, err, done, false, "revoked "+h.Token+handlerNote(done))
 				})
 			})
 		},
@@ -118,7 +118,7 @@ is not stale yet.
 				return t.limited(c, func(ctx context.Context) error {
 					if force {
 						done, err := forced.revokePod(ctx, args[0])
-						return t.told(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
+						return t.report(c, err, done, true, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 					}
 					var done view.PodRevoked
 					err := p.pod(ctx, func(pod *client.Client) error {
@@ -126,7 +126,7 @@ is not stale yet.
 						done, err = pod.RevokePod(ctx, args[0])
 						return err
 					})
-					return t.told(c, err, done, false, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
+					return t.report(c, err, done, false, fmt.Sprintf("revoked %d lease(s) of pod %s", done.Revoked, plain(args[0])))
 				})
 			})
 		},
@@ -151,7 +151,7 @@ and run the handlers that still have to run.`,
 					done, err = pod.Sweep(ctx)
 					return err
 				})
-				return t.told(c, err, done, false, fmt.Sprintf("idle %d, dead pods' %d, adopted %d, handlers run %d, handlers waiting %d, marks purged %d",
+				return t.report(c, err, done, false, fmt.Sprintf("idle %d, dead pods' %d, adopted %d, handlers run %d, handlers waiting %d, marks purged %d",
 					done.Idle, done.Pod, done.Adopted, done.Handled, done.Unhandled, done.Purged))
 			})
 		},
@@ -188,7 +188,7 @@ it is. It needs no handler: with a MongoDB store it runs there directly, without
 						return err
 					})
 				}
-				if err := t.told(c, err, done, false, fmt.Sprintf("corrected %d, removed %d, left %d", done.Corrected, done.Removed, len(done.Left))); err != nil || len(done.Left) == 0 || t.flags.output == "json" {
+				if err := t.report(c, err, done, false, fmt.Sprintf("corrected %d, removed %d, left %d", done.Corrected, done.Removed, len(done.Left))); err != nil || len(done.Left) == 0 || t.flags.output == "json" {
 					return err
 				}
 				left := newTable(c.OutOrStdout(), "LEFT, TOO FRESH", "COUNT", "BOOKED", "UPDATED", "AUDIT")
@@ -252,8 +252,8 @@ func (t *leaseTool) confirm(c *cobra.Command, yes bool, question string) error {
 	return errors.New("nothing was done")
 }
 
-// told prints what an act did.
-func (t *leaseTool) told(c *cobra.Command, err error, done any, forced bool, sentence string) error {
+// report prints what an act did.
+func (t *leaseTool) report(c *cobra.Command, err error, done any, forced bool, sentence string) error {
 	if err != nil {
 		return err
 	}

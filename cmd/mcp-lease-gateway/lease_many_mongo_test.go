@@ -51,7 +51,7 @@ func holdManyInMongo(t *testing.T, uri, database string, s lease.Store, pod leas
 }
 
 func TestTenThousandLeasesOfAPodAreTakenFromMongoDB(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	b.conf.Store.URI, b.conf.Store.Database = mongo.Database(t)
 	revokeMany(t, b, func() lease.Store { return opened(t, b.conf) }, func(s lease.Store, pod lease.PodID) {
 		holdManyInMongo(t, b.conf.Store.URI, b.conf.Store.Database, s, pod)

@@ -155,7 +155,7 @@ func revokeMany(t *testing.T, b *operatorBench, open func() lease.Store, holdAll
 }
 
 func TestTenThousandLeasesOfAPodAreTakenInTheTimeGiven(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	b.conf.Store.Path = filepath.Join(t.TempDir(), "leases.db")
 	revokeMany(t, b, func() lease.Store { return opened(t, b.conf) }, func(s lease.Store, pod lease.PodID) { hold(t, s, pod, many) })
 }

@@ -42,7 +42,7 @@ func kinds(all []lease.Event) string {
 }
 
 func TestWhatIsDoneWithoutAPodIsInTheAuditLog(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	b.conf.Telemetry.Audit = path
 	tok := b.hold("acme", "thesis", "u42")
@@ -100,7 +100,7 @@ func TestWhatIsDoneWithoutAPodIsInTheAuditLog(t *testing.T) {
 }
 
 func TestForceOnTheEmbeddedStoreIsInTheAuditLog(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	b.conf.Store.Path = filepath.Join(t.TempDir(), "leases.db")
 	b.conf.Telemetry.Audit = filepath.Join(t.TempDir(), "audit.jsonl")
 	b.open = openStore
@@ -126,7 +126,7 @@ func TestWithoutAFileTheAuditLinesAreOnStandardError(t *testing.T) {
 		args  []string
 	}{"nothing is set": {}, "as it is asked for": {"/nowhere/audit", []string{"--audit-file", "-"}}} {
 		t.Run(name, func(t *testing.T) {
-			b := newDeskBench(t, "mongodb")
+			b := newOperatorBench(t, "mongodb")
 			b.conf.Telemetry.Audit = c.audit
 			tok := b.hold("acme", "thesis", "u42")
 			code, out, errs := b.run(append([]string{"revoke", tok, "--yes", "--force", "-o", "json"}, c.args...)...)
@@ -155,7 +155,7 @@ func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 		"a telemetry section that cannot be read here": {"", "OTLP is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newDeskBench(t, "mongodb")
+			b := newOperatorBench(t, "mongodb")
 			b.conf.Telemetry.Audit = c.audit
 			if c.audit == "" {
 				b.audit = func(string) (string, error) { return "", errors.New("OTLP is not set") }
@@ -210,7 +210,7 @@ func (s *breaks) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (l
 func TestAnAuditLogThatBreaksHalfWayEndsTheAct(t *testing.T) {
 	start := func(t *testing.T) *operatorBench {
 		t.Helper()
-		b := newDeskBench(t, "mongodb")
+		b := newOperatorBench(t, "mongodb")
 		b.conf.Telemetry.Audit = filepath.Join(t.TempDir(), "pipe")
 		if err := syscall.Mkfifo(b.conf.Telemetry.Audit, 0o600); err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func (forgets) AddEvent(context.Context, lease.Event) error {
 }
 
 func TestTheAuditLogDoesNotNeedTheStoresEvents(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	tok := b.hold("acme", "thesis", "u42")
 	b.open = func(context.Context, *config.Gateway) (lease.Store, error) { return forgets{unclosed{b.store}}, nil }
 	code, out, errs := b.run("revoke", tok, "--yes", "--force")
@@ -286,7 +286,7 @@ func TestTheAuditLogDoesNotNeedTheStoresEvents(t *testing.T) {
 }
 
 func TestTheAuditFlagIsForWhatIsDoneWithoutAPod(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	tok := b.hold("acme", "thesis", "u42")
 	for _, args := range [][]string{{"revoke", tok, "--yes"}, {"revoke-pod", "pod-a", "--yes"}, {"reconcile"}} {
 		if code, _, errs := b.run(append(args, "--audit-file", "x")...); code != 2 || !strings.Contains(errs, "a pod writes its own audit log") {

@@ -79,7 +79,7 @@ func (someDefinitions) Fresh(_ context.Context, _, _, name string) (*definition.
 			{Name: "waitMs", Value: "10000"}}}, nil
 }
 
-func newDeskBench(t *testing.T, kind string) *operatorBench {
+func newOperatorBench(t *testing.T, kind string) *operatorBench {
 	t.Helper()
 	b := &operatorBench{T: t, store: storetest.NewMemory(nil), handled: make(chan lease.Token, 100)}
 	b.store.SetSinglePod(kind == "embedded")
@@ -184,7 +184,7 @@ func (unclosed) Close(context.Context) error { return nil }
 // the pod.
 func everywhere(t *testing.T, test func(t *testing.T, b *operatorBench)) {
 	for _, kind := range []string{"mongodb", "embedded"} {
-		t.Run("with the "+kind+" store", func(t *testing.T) { test(t, newDeskBench(t, kind)) })
+		t.Run("with the "+kind+" store", func(t *testing.T) { test(t, newOperatorBench(t, kind)) })
 	}
 }
 
@@ -220,7 +220,7 @@ func TestListShowsEveryColumn(t *testing.T) {
 }
 
 func TestListOfManyIsWhole(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	for i := range 2500 {
 		err := b.store.CreateHolder(t.Context(), lease.Holder{Token: lease.Token(fmt.Sprintf("%05dzzzzzzzzzzzzzzzzzzzzz", i)), Type: "mcp", Resource: "browser", Tenant: "acme", TTL: time.Hour})
 		if err != nil {
@@ -234,7 +234,7 @@ func TestListOfManyIsWhole(t *testing.T) {
 }
 
 func TestNamesCannotSteerTheTerminal(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: "abcdefghijklmnopqrstuvwxyz", Tenant: "acme", Project: "\x1b[2J\x1b[31mred", User: "a\tb\nc", TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 }
 
 func TestJSONShowsNoCharacterThatATerminalObeys(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	const name = "a\u0085b\u009b2Jc\u202ed\u2066e\x7ff\U000e0001g"
 	if err := b.store.CreateHolder(t.Context(), lease.Holder{Token: "abcdefghijklmnopqrstuvwxyz", Tenant: "acme", HolderRef: name, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -333,7 +333,7 @@ func TestDefinitionShowsLayersAndWhatWasIgnored(t *testing.T) {
 		}
 	})
 	t.Run("without a pod it reads the documents here, and says so", func(t *testing.T) {
-		b := newDeskBench(t, "mongodb")
+		b := newOperatorBench(t, "mongodb")
 		b.pod.Close()
 		b.store = storetest.NewMemory(nil) // no other pod is registered
 		code, out, errs := b.run("definition", "browser", "--tenant", "acme", "--project", "thesis")
@@ -400,7 +400,7 @@ func TestTheTimeThatAPersonThinksDoesNotCount(t *testing.T) {
 }
 
 func TestARevocationIsFeltByTheHolderThatCalls(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	l, err := b.engine.Acquire(t.Context(), lease.Request{Type: "mcp", Tenant: "acme", Definition: &definition.Definition{Name: "x", Resource: "x", TTL: time.Minute,
 		Caps: map[definition.Level]definition.Cap{definition.Tenant: 1}}})
 	if err != nil {
@@ -425,7 +425,7 @@ func TestARevocationIsFeltByTheHolderThatCalls(t *testing.T) {
 }
 
 func TestForceNeedsNoPodAndSaysWhatItMeans(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	tok := b.hold("acme", "thesis", "u42")
 	b.hold("acme", "thesis", "u43")
 	b.pod.Close()
@@ -463,7 +463,7 @@ func TestForceNeedsNoPodAndSaysWhatItMeans(t *testing.T) {
 }
 
 func TestForceOnTheEmbeddedStoreIsRefusedWhileAPodRuns(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	tok := b.hold("acme", "thesis", "u42")
 	if code, _, errs := b.run("revoke", tok, "--yes", "--force"); code != 4 || !strings.Contains(errs, "another process has it open") {
 		t.Errorf("%d %s", code, errs)
@@ -493,7 +493,7 @@ func TestRevokePodAndSweep(t *testing.T) {
 }
 
 func TestAnotherPodIsAskedWhereTheOwnIsDown(t *testing.T) {
-	b := newDeskBench(t, "mongodb")
+	b := newOperatorBench(t, "mongodb")
 	tok := b.hold("acme", "thesis", "u42")
 	b.conf.Pod.Endpoint = closedPort(t)
 	if code, out, errs := b.run("revoke", tok, "--yes"); code != 0 {
@@ -512,7 +512,7 @@ func closedPort(t *testing.T) string {
 }
 
 func TestEndpointAndTokenFileNeedNoConfiguration(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	tok := b.hold("acme", "thesis", "u42")
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
@@ -544,7 +544,7 @@ func TestEndpointAndTokenFileNeedNoConfiguration(t *testing.T) {
 }
 
 func TestSomethingElseAtTheEndpointIsSaid(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "counters") {
 			http.Redirect(w, r, "http://127.0.0.1:1/steal", http.StatusFound)
@@ -562,7 +562,7 @@ func TestSomethingElseAtTheEndpointIsSaid(t *testing.T) {
 }
 
 func TestWhatAPodCannotReachIsSaidOnce(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		what := "the lease store"
 		if strings.Contains(r.URL.Path, "definition") {
@@ -581,7 +581,7 @@ func TestWhatAPodCannotReachIsSaidOnce(t *testing.T) {
 }
 
 func TestWrongUsageIsExitCode2(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	for _, args := range [][]string{{}, {"nonsense"}, {"list", "extra"}, {"list", "--nonsense"}, {"list", "-o", "yaml"}, {"list", "--tenant", ""}, {"show"}, {"show", "a", "b"},
 		{"show", ""}, {"show", "ab"}, {"revoke"}, {"revoke-pod"}, {"definition"}, {"list", "--endpoint", "http://127.0.0.1:1"}, {"list", "--timeout", "0s"}, {"counters", "--level", "planet"}} {
 		if code, out, errs := b.run(args...); code != 2 {
@@ -597,7 +597,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 }
 
 func TestThePodThatIsDownIsExitCode4(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	b.pod.Close()
 	for _, args := range [][]string{{"list"}, {"show", "abcdef"}, {"counters"}, {"sweep"}, {"reconcile"}, {"revoke", "abcdef", "--yes"}, {"revoke-pod", "p", "--yes"}} {
 		if code, _, errs := b.run(args...); code != 4 || !strings.Contains(errs, "no pod answers") {
@@ -612,7 +612,7 @@ func TestThePodThatIsDownIsExitCode4(t *testing.T) {
 }
 
 func TestHelpExplainsWithAnExample(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	root := newLeaseCommand(leaseDeps{})
 	for _, c := range append(root.Commands(), root) {
 		if c.Name() == "help" || c.Name() == "completion" {

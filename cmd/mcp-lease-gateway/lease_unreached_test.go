@@ -12,7 +12,7 @@ func TestAStoreThatIsNotThereIsNamedSoon(t *testing.T) {
 	for _, timeout := range []string{"1s", "30s"} {
 		t.Run("within "+timeout, func(t *testing.T) {
 			t.Parallel()
-			b := newDeskBench(t, "mongodb")
+			b := newOperatorBench(t, "mongodb")
 			at := closedPort(t)
 			b.conf.Store.URI, b.conf.Store.Database = "mongodb://gateway:hunter2@"+at+"/", "leases"
 			b.open = openStore
@@ -35,7 +35,7 @@ func TestAStoreThatIsNotThereIsNamedSoon(t *testing.T) {
 
 // TestAPodThatDoesNotAnswerIsNamed asks one that takes connections and is frozen.
 func TestAPodThatDoesNotAnswerIsNamed(t *testing.T) {
-	b := newDeskBench(t, "embedded")
+	b := newOperatorBench(t, "embedded")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

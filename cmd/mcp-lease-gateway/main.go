@@ -1,5 +1,3 @@
-// Command mcp-lease-gateway is a proxy in front of MCP servers and TeX services
-// whose sessions and compiles hold leases.
 package main
 
 import (

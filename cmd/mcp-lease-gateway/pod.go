@@ -57,14 +57,14 @@ type pod struct {
 	tex      *texproxy.Proxy
 	client   *peers.Client
 	server   *gateway.Server
-	told     chan []document.Change // changes that the other pods have to be told of
+	toPeers  chan []document.Change // changed documents that the other pods do not know of yet
 }
 
 // newPod puts a pod together. Nothing of it runs yet, but its addresses and its
 // store are taken. What its parts do in the background ends with ctx. Load reads
 // gateway.yaml again, for reloads.
 func newPod(ctx context.Context, conf *config.Gateway, load func() (*config.Gateway, error), log *slog.Logger) (_ *pod, err error) {
-	p := &pod{conf: conf, load: load, id: newPodID(), told: make(chan []document.Change, 16)}
+	p := &pod{conf: conf, load: load, id: newPodID(), toPeers: make(chan []document.Change, 16)}
 	p.log = log.With("pod", string(p.id))
 	defer func() {
 		if err != nil {
@@ -273,7 +273,7 @@ func (p *pod) changed(ctx context.Context, changes []document.Change, others boo
 		return
 	}
 	select {
-	case p.told <- changes:
+	case p.toPeers <- changes:
 	default:
 		p.log.WarnContext(ctx, "so many documents change that the other pods are not told of some; they see them when their caches expire", "changes", len(changes))
 	}
@@ -282,13 +282,13 @@ func (p *pod) changed(ctx context.Context, changes []document.Change, others boo
 // seen puts on record what this pod has seen change by itself.
 func (p *pod) seen(where string, c document.Change) { p.audit.Changed(where, p.id, c) }
 
-// tellOthers passes changes on to the living pods until ctx ends.
-func (p *pod) tellOthers(ctx context.Context) {
+// tellPeers passes changes on to the living pods until ctx ends.
+func (p *pod) tellPeers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case changes := <-p.told:
+		case changes := <-p.toPeers:
 			pods, err := p.engine.LivingPods(ctx)
 			if err == nil {
 				err = p.client.Changed(ctx, pods, changes)
@@ -315,7 +315,7 @@ func (p *pod) run(ctx context.Context, stop, hurry <-chan struct{}) error {
 		return p.engine.Start(backgroundCtx)
 	})
 	background.Go(func() error { p.docs.watch(backgroundCtx, p.seen); return nil })
-	background.Go(func() error { p.tellOthers(backgroundCtx); return nil })
+	background.Go(func() error { p.tellPeers(backgroundCtx); return nil })
 	background.Go(func() error {
 		(&gateway.Reloader{Path: p.conf.Path, Load: p.load, Build: p.build, Live: p.live, Outcome: p.metrics.Reloaded, Log: p.log}).Run(backgroundCtx)
 		return nil

@@ -1,6 +1,3 @@
-// Package check looks through gateway.yaml and every document for what is wrong
-// and for what is right and will surprise, without opening a connection to
-// anything but the documents' own collection.
 package check
 
 import (

@@ -1,6 +1,3 @@
-// Package definition turns lease documents into lease definitions: four
-// layers, merged field by field, with the fields that each layer may set
-// (spec §2). It knows nothing of holders, counters or stores.
 package definition
 
 import (

@@ -139,19 +139,19 @@ func (d *Dir) List(context.Context) ([]Key, error) {
 	return keys, err
 }
 
-// print recognises a document's text.
-type print [sha256.Size]byte
+// fingerprint recognises a document's text.
+type fingerprint [sha256.Size]byte
 
 // scan names every folder that may hold documents, as the paths that a watcher
 // takes, and reads the documents where texts is set. It goes on after an error:
 // one tenant's bad link must not hide the others' changes.
-func (d *Dir) scan(texts bool) (found map[Key]print, folders []string, err error) {
+func (d *Dir) scan(texts bool) (found map[Key]fingerprint, folders []string, err error) {
 	root, err := d.open()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer root.Close()
-	w := walk{dir: d, root: root, texts: texts, found: map[Key]print{}}
+	w := walk{dir: d, root: root, texts: texts, found: map[Key]fingerprint{}}
 	w.folder("", 0)
 	return w.found, w.folders, w.err
 }
@@ -160,7 +160,7 @@ type walk struct {
 	dir     *Dir
 	root    *os.Root
 	texts   bool
-	found   map[Key]print
+	found   map[Key]fingerprint
 	folders []string
 	err     error
 }

@@ -1,7 +1,3 @@
-// Package document finds config texts at (tenant, project, path) and the layers
-// that a scope sees: bundled, system, tenant, project. It tells of changes and
-// keeps what others make of the texts until they change. It knows nothing of
-// what the texts mean.
 package document
 
 import (

@@ -19,7 +19,7 @@ func NewMongo(coll *mongo.Collection) *Mongo {
 	return &Mongo{coll.Database().Collection(coll.Name(), options.Collection().SetReadPreference(readpref.Primary()))}
 }
 
-// EnsureIndex makes the index that a read and a look of Watch need: the path
+// EnsureIndex makes the index that a read and a poll of Watch need: the path
 // stands first, so that a look passes over what is not below _vance/. It is not
 // unique, since the collection is not ours alone: two documents at one key are
 // an error of Read.

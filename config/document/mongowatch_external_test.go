@@ -92,7 +92,7 @@ func watchMongo(t *testing.T, hash string) *watchedMongo {
 			for _, c := range cs {
 				w.changes <- c
 			}
-		}, &looker{coll: m.coll, hash: hash, most: watchedMost}, 20*time.Millisecond)
+		}, &poller{coll: m.coll, hash: hash, most: watchedMost}, 20*time.Millisecond)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -7,51 +7,51 @@ import (
 )
 
 const (
-	// pollEvery is the time between two looks at a source that cannot say itself
-	// that it has changed: well below MaxAge, or the looks would be of no use.
+	// pollEvery is the time between two reads of a source that cannot say itself
+	// that it has changed: well below MaxAge, or the reads would be of no use.
 	pollEvery = 2 * time.Second
-	// pollRarest is the longest pause: of a look that failed again and again, and
+	// pollRarest is the longest pause: of a read that failed again and again, and
 	// of one that takes long.
 	pollRarest = 30 * time.Second
 	// pollShare keeps a slow source from being read all the time: a pause is so
-	// many times as long as the look before it.
+	// many times as long as the read before it.
 	pollShare = 9
-	// lookTimeout bounds one look.
-	lookTimeout = 10 * time.Second
+	// pollTimeout bounds one read.
+	pollTimeout = 10 * time.Second
 )
 
-// sight is what one look at a source has seen.
-type sight struct {
-	// by is how the prints were made. Those of different kinds say nothing about
+// snapshot is what one read of a source has found.
+type snapshot struct {
+	// by is how the fingerprints were made. Those of different kinds say nothing about
 	// each other.
-	by     string
-	prints map[Key]print
+	by           string
+	fingerprints map[Key]fingerprint
 }
 
 // since is what has changed between before and s. Where they cannot be compared
 // anything may have.
-func (s sight) since(before sight) []Change {
+func (s snapshot) since(before snapshot) []Change {
 	if s.by != before.by {
 		return []Change{{}}
 	}
-	return difference(before.prints, s.prints)
+	return difference(before.fingerprints, s.fingerprints)
 }
 
-// poll looks at a source again and again. What changes and changes back between
-// two looks it does not see.
-type poll struct {
-	look    func(context.Context) (sight, error)
+// polling reads a source again and again. What changes and changes back between
+// two reads it does not see.
+type polling struct {
+	read    func(context.Context) (snapshot, error)
 	changed func(...Change)
 	log     *slog.Logger
 	every   time.Duration
 }
 
-// run tells of changes until ctx ends. The first sight says that anything may
-// have changed: what was read before it may be older than it. A look that fails
-// leaves the last sight as it is, so that whatever changes during an outage is
+// run tells of changes until ctx ends. The first snapshot says that anything may
+// have changed: what was read before it may be older than it. A read that fails
+// leaves the last snapshot as it is, so that whatever changes during an outage is
 // told of when it is over.
-func (p poll) run(ctx context.Context) {
-	var known sight
+func (p polling) run(ctx context.Context) {
+	var known snapshot
 	failed, pause := false, p.every
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -68,9 +68,9 @@ func (p poll) run(ctx context.Context) {
 		default:
 			switch {
 			case known.by == "":
-				p.log.Info("documents are watched for changes", "documents", len(now.prints), "by", now.by)
+				p.log.Info("documents are watched for changes", "documents", len(now.fingerprints), "by", now.by)
 			case failed:
-				p.log.Info("documents can be watched again", "documents", len(now.prints), "by", now.by)
+				p.log.Info("documents can be watched again", "documents", len(now.fingerprints), "by", now.by)
 			}
 			if changes := now.since(known); len(changes) > 0 {
 				p.changed(changes...)
@@ -85,8 +85,8 @@ func (p poll) run(ctx context.Context) {
 	}
 }
 
-func (p poll) once(ctx context.Context) (sight, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (p polling) once(ctx context.Context) (snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	return p.look(ctx)
+	return p.read(ctx)
 }

@@ -22,32 +22,32 @@ type polled struct {
 	by    string
 	err   error
 	takes time.Duration
-	looks []time.Duration // when each began
+	reads []time.Duration // when each began
 
 	began time.Time
 	told  []Change
 	log   bytes.Buffer
 }
 
-func (p *polled) look(ctx context.Context) (sight, error) {
+func (p *polled) read(ctx context.Context) (snapshot, error) {
 	p.Lock()
-	p.looks = append(p.looks, time.Since(p.began))
+	p.reads = append(p.reads, time.Since(p.began))
 	p.Unlock()
 	select {
 	case <-time.After(p.takes):
 	case <-ctx.Done():
-		return sight{}, ctx.Err()
+		return snapshot{}, ctx.Err()
 	}
 	p.Lock()
 	defer p.Unlock()
 	if p.err != nil {
-		return sight{}, p.err
+		return snapshot{}, p.err
 	}
-	prints := map[Key]print{}
+	fingerprints := map[Key]fingerprint{}
 	for key, text := range p.texts {
-		prints[key] = sha256.Sum256([]byte(text))
+		fingerprints[key] = sha256.Sum256([]byte(text))
 	}
-	return sight{by: p.by, prints: prints}, nil
+	return snapshot{by: p.by, fingerprints: fingerprints}, nil
 }
 
 // changes are those told since the last call.
@@ -68,15 +68,15 @@ func (p *polled) lines(text string) (n int) {
 	return n
 }
 
-// polling runs a test beside a poll of p.
-func polling(t *testing.T, p *polled, test func(t *testing.T)) {
+// inABubble runs a test beside a poll of p.
+func inABubble(t *testing.T, p *polled, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		p.began = time.Now()
-		go poll{
-			look: p.look, every: pollEvery, log: slog.New(slog.NewTextHandler(&p.log, nil)),
+		go polling{
+			read: p.read, every: pollEvery, log: slog.New(slog.NewTextHandler(&p.log, nil)),
 			changed: func(cs ...Change) {
 				if len(cs) == 0 {
 					t.Error("nothing is told of as a change")
@@ -117,7 +117,7 @@ func TestPoll(t *testing.T) {
 	}
 	t.Run("the first look says that anything may have changed, a quiet one nothing", func(t *testing.T) {
 		p := &polled{by: byHash, texts: map[Key]string{a: "1", b: "1"}}
-		polling(t, p, func(t *testing.T) {
+		inABubble(t, p, func(t *testing.T) {
 			p.until(0)
 			want(t, p.changes(), Key{})
 			p.until(time.Minute)
@@ -126,7 +126,7 @@ func TestPoll(t *testing.T) {
 	})
 	t.Run("what is new, other and gone is told at the next look, each once", func(t *testing.T) {
 		p := &polled{by: byHash, texts: map[Key]string{a: "1", b: "1"}}
-		polling(t, p, func(t *testing.T) {
+		inABubble(t, p, func(t *testing.T) {
 			p.until(time.Second)
 			p.changes()
 			p.set(func() { p.texts = map[Key]string{a: "2", c: "1"} })
@@ -140,7 +140,7 @@ func TestPoll(t *testing.T) {
 	})
 	t.Run("an outage is logged once, and what changed meanwhile is told after it", func(t *testing.T) {
 		p := &polled{by: byHash, texts: map[Key]string{a: "1", b: "1"}}
-		polling(t, p, func(t *testing.T) {
+		inABubble(t, p, func(t *testing.T) {
 			p.until(time.Second)
 			p.changes()
 			p.set(func() { p.err, p.texts = errors.New("no server"), nil })
@@ -164,12 +164,12 @@ func TestPoll(t *testing.T) {
 	})
 	t.Run("looks become rarer in an outage and are as often as before after it", func(t *testing.T) {
 		p := &polled{by: byHash, err: errors.New("no server")}
-		polling(t, p, func(t *testing.T) {
+		inABubble(t, p, func(t *testing.T) {
 			p.until(75 * time.Second)
 			p.set(func() { p.err = nil })
 			p.until(95 * time.Second)
 			s := time.Second
-			if d := cmp.Diff([]time.Duration{0, 4 * s, 12 * s, 28 * s, 58 * s, 88 * s, 90 * s, 92 * s, 94 * s}, p.looks); d != "" {
+			if d := cmp.Diff([]time.Duration{0, 4 * s, 12 * s, 28 * s, 58 * s, 88 * s, 90 * s, 92 * s, 94 * s}, p.reads); d != "" {
 				t.Error(d)
 			}
 			want(t, p.changes(), Key{})
@@ -177,8 +177,8 @@ func TestPoll(t *testing.T) {
 	})
 	t.Run("a look that does not end is ended, and is an outage", func(t *testing.T) {
 		p := &polled{by: byHash, takes: time.Hour}
-		polling(t, p, func(t *testing.T) {
-			p.until(lookTimeout)
+		inABubble(t, p, func(t *testing.T) {
+			p.until(pollTimeout)
 			if n := p.lines("deadline exceeded"); n != 1 {
 				t.Errorf("%d lines:\n%s", n, &p.log)
 			}
@@ -186,25 +186,25 @@ func TestPoll(t *testing.T) {
 	})
 	t.Run("a slow source is looked at for a tenth of the time", func(t *testing.T) {
 		p := &polled{by: byHash, takes: time.Second}
-		polling(t, p, func(t *testing.T) {
+		inABubble(t, p, func(t *testing.T) {
 			p.until(25 * time.Second)
-			if d := cmp.Diff([]time.Duration{0, 10 * time.Second, 20 * time.Second}, p.looks); d != "" {
+			if d := cmp.Diff([]time.Duration{0, 10 * time.Second, 20 * time.Second}, p.reads); d != "" {
 				t.Error(d)
 			}
 		})
 	})
 	t.Run("a source that takes very long is still looked at", func(t *testing.T) {
-		p := &polled{by: byHash, takes: lookTimeout - time.Second}
-		polling(t, p, func(t *testing.T) {
-			p.until(lookTimeout + pollRarest)
-			if len(p.looks) != 2 {
-				t.Errorf("looks at %v", p.looks)
+		p := &polled{by: byHash, takes: pollTimeout - time.Second}
+		inABubble(t, p, func(t *testing.T) {
+			p.until(pollTimeout + pollRarest)
+			if len(p.reads) != 2 {
+				t.Errorf("looks at %v", p.reads)
 			}
 		})
 	})
-	t.Run("prints of another kind say that anything may have changed, and not that all has", func(t *testing.T) {
+	t.Run("fingerprints of another kind say that anything may have changed, and not that all has", func(t *testing.T) {
 		p := &polled{by: byHash, texts: map[Key]string{a: "1", b: "1"}}
-		polling(t, p, func(t *testing.T) {
+		inABubble(t, p, func(t *testing.T) {
 			p.until(time.Second)
 			p.changes()
 			p.set(func() { p.by, p.texts = byText, map[Key]string{a: "one", b: "one"} })
@@ -221,7 +221,7 @@ func TestPoll(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() {
-				poll{look: p.look, every: pollEvery, log: slog.New(slog.NewTextHandler(&p.log, nil))}.run(ctx)
+				polling{read: p.read, every: pollEvery, log: slog.New(slog.NewTextHandler(&p.log, nil))}.run(ctx)
 				close(ended)
 			}()
 			synctest.Wait()

@@ -23,12 +23,12 @@ const (
 	rescan = 10 * time.Second
 )
 
-// Watch tells changed of every document that changes until ctx ends. It compares
-// texts: an event only says when to look. Each look makes its watches anew
-// before it reads, so that a change between two looks, a new folder, or a link
+// Watch calls changed for every document that changes until ctx ends. It compares
+// texts: an event only says when to scan. Each scan makes its watches anew
+// before it reads, so that a change between two scans, a new folder, or a link
 // that was swapped is never missed.
 func (d *Dir) Watch(ctx context.Context, log *slog.Logger, changed func(...Change)) {
-	var known map[Key]print
+	var known map[Key]fingerprint
 	var complaint string
 	for first := true; ctx.Err() == nil; first = false {
 		w, watchErr := d.watcher()
@@ -86,7 +86,7 @@ func wait(ctx context.Context, w *fsnotify.Watcher) {
 	case <-tick.C:
 		return
 	case <-events:
-	case <-errs: // such as an overflow: look
+	case <-errs: // such as an overflow: scan
 	}
 	deadline := time.NewTimer(settleAtMost)
 	defer deadline.Stop()
@@ -104,7 +104,7 @@ func wait(ctx context.Context, w *fsnotify.Watcher) {
 	}
 }
 
-func difference(before, now map[Key]print) []Change {
+func difference(before, now map[Key]fingerprint) []Change {
 	var out []Change
 	for key, p := range now {
 		if q, ok := before[key]; !ok || p != q {

@@ -1,6 +1,3 @@
-// Package server resolves server documents, _vance/server-tools/<server>.yaml,
-// by their cascade: the first match as a whole (spec §7, mcp_server tools). It
-// knows nothing of MCP and opens no connection.
 package server
 
 import (

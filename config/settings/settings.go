@@ -1,5 +1,3 @@
-// Package settings resolves the flat settings of _vance/config/settings.yaml by
-// their cascade, key by key: project, tenant, system, bundled.
 package settings
 
 import (

@@ -1,6 +1,3 @@
-// Package principal says who a request speaks for. It knows no HTTP and no
-// credential formats: gateway/identity makes principals, session and texproxy
-// bind sessions and jobs to them.
 package principal
 
 import (

@@ -1,6 +1,3 @@
-// Package seal makes texts that only this gateway's pods can read or make:
-// session ids, kept credentials, sign-in cookies. Every purpose has keys of its
-// own, so a text sealed for one purpose opens for no other.
 package seal
 
 import (

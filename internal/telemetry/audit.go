@@ -124,11 +124,11 @@ type auditLines struct {
 	file *auditFile // nil where out is not a file of its own
 }
 
-func openAuditLines(path string, out io.Writer, guest bool) (*auditLines, error) {
+func openAuditLines(path string, out io.Writer, beside bool) (*auditLines, error) {
 	if path == "" {
 		return &auditLines{out: out}, nil
 	}
-	f, err := openAuditFile(path, guest)
+	f, err := openAuditFile(path, beside)
 	if err != nil {
 		return nil, err
 	}

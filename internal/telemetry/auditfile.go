@@ -11,7 +11,7 @@ import (
 // append to it: a line is one write.
 type auditFile struct {
 	path   string
-	guest  bool // a file that is made belongs to whom its folder belongs to
+	beside bool // a file that is made belongs to whom its folder belongs to
 	f      *os.File
 	looked time.Time
 	torn   bool // the file ends in half a line
@@ -20,9 +20,9 @@ type auditFile struct {
 // lookEvery is how often it is checked whether the file was moved away.
 const lookEvery = time.Second
 
-// openAuditFile opens the file or makes it, 0600. A guest is a process beside the
-// one whose log it is.
-func openAuditFile(path string, guest bool) (*auditFile, error) {
+// openAuditFile opens the file or makes it, 0600. beside: the process is not the
+// gateway whose log it is.
+func openAuditFile(path string, beside bool) (*auditFile, error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
 	// Whether it is new is known for certain only where it must be.
 	f, err := os.OpenFile(path, flags|os.O_EXCL, 0o600)
@@ -33,12 +33,12 @@ func openAuditFile(path string, guest bool) (*auditFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if created && guest {
+	if created && beside {
 		if err := giveToFolder(f, path); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	return &auditFile{path: path, guest: guest, f: f, looked: time.Now(), torn: !created && endsInHalfALine(path)}, nil
+	return &auditFile{path: path, beside: beside, f: f, looked: time.Now(), torn: !created && endsInHalfALine(path)}, nil
 }
 
 // endsInHalfALine reports whether somebody's last write was cut short, by a full
@@ -86,7 +86,7 @@ func (a *auditFile) follow() error {
 			return nil
 		}
 	}
-	fresh, err := openAuditFile(a.path, a.guest)
+	fresh, err := openAuditFile(a.path, a.beside)
 	if err != nil {
 		return err
 	}

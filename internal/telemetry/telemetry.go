@@ -1,7 +1,3 @@
-// Package telemetry holds the gateway's metrics and its audit log, and
-// implements the observer seams of lease, session and texproxy with them. Labels carry names from
-// gateway.yaml, system and bundled documents only, never a tenant, project or
-// user (spec §8).
 package telemetry
 
 import (

@@ -1,8 +1,3 @@
-// Package client calls the operators' face of the admin API of a pod. It speaks
-// the forms of gateway/admin/view and turns refusals back into its errors, so
-// that a caller need not know whether it asked a view or a pod.
-//
-// It must not know configuration files, stores or how answers are printed.
 package client
 
 import (
