@@ -43,6 +43,7 @@ var programs = map[string]func(args []string){
 	"protected": protectedProgram,
 	"peep":      peepProgram,
 	"mcp":       mcpProgram,
+	"answer":    answerProgram,
 }
 
 const programMark = "stdio-test-program"
