@@ -44,6 +44,11 @@ func run(ctx context.Context, gateway, child, listen, internal string, once bool
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
+	for _, address := range []*string{&listen, &internal} {
+		if *address, err = untaken(*address); err != nil {
+			return err
+		}
+	}
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -89,6 +94,24 @@ and look at
 	case <-p.done:
 		return p.failed()
 	}
+}
+
+// untaken is address, or one beside it where somebody listens there already.
+func untaken(address string) (string, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		host, _, splitErr := net.SplitHostPort(address)
+		if splitErr != nil {
+			return "", splitErr
+		}
+		if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
+			fmt.Printf("%s is taken by another program; the gateway takes %s instead.\n", address, l.Addr())
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // unlessStopped is nil where the person at the keyboard wanted the end.
