@@ -3,8 +3,15 @@
 package deploy
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"gopkg.in/yaml.v3"
 )
 
 func TestPromtoolAcceptsTheRulesAndTheyFireAsTheyShould(t *testing.T) {
@@ -17,5 +24,36 @@ func TestPromtoolAcceptsTheRulesAndTheyFireAsTheyShould(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// A query that does not parse is seen by nobody but the person at the dashboard.
+func TestPromtoolParsesTheDashboardsQueries(t *testing.T) {
+	text, err := os.ReadFile("grafana/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct{ Panels []panel }
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	filled := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$pod", ".*", "$resource", ".*")
+	type record struct{ Record, Expr string }
+	var records []record
+	for _, p := range d.Panels {
+		for i, q := range p.Targets {
+			records = append(records, record{fmt.Sprintf("panel:%d:%d", p.ID, i), filled.Replace(q.Expr)})
+		}
+	}
+	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": records}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", path).CombinedOutput(); err != nil || len(records) < 20 {
+		t.Errorf("%d queries: %v\n%s", len(records), err, out)
 	}
 }
