@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -26,7 +25,6 @@ const (
 	// jwksUnknown is how often an unknown key id may ask the provider again:
 	// anybody can invent key ids.
 	jwksUnknown = 30 * time.Second
-	maxJWKS     = 1 << 20
 	maxClaim    = 256 // bytes of a user
 	clockLeeway = 30 * time.Second
 )
@@ -52,7 +50,7 @@ func newTokens(ctx context.Context, conf config.JWT, client *http.Client, log *s
 	}
 	ctx, stop := context.WithCancel(ctx)
 	keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{conf.JWKSURL}, keyfunc.Override{
-		Client:           jwksClient(client),
+		Client:           jwksClient(client, log),
 		HTTPTimeout:      jwksTimeout,
 		RateLimitWaitMax: jwksTimeout,
 		RefreshInterval:  jwksRefresh,
@@ -152,9 +150,8 @@ func claimedUser(s string) bool {
 	return s != "" && len(s) <= maxClaim && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// jwksClient bounds what a provider can make the gateway read, and follows it
-// nowhere.
-func jwksClient(client *http.Client) *http.Client {
+// jwksClient follows a provider nowhere and takes the odd keys out of its sets.
+func jwksClient(client *http.Client, log *slog.Logger) *http.Client {
 	c := http.Client{Timeout: jwksTimeout}
 	if client != nil {
 		c = *client
@@ -163,21 +160,7 @@ func jwksClient(client *http.Client) *http.Client {
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	c.Transport = bounded{next}
+	c.Transport = &keySets{next: next, log: log}
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &c
-}
-
-type bounded struct{ next http.RoundTripper }
-
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.next.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(resp.Body, maxJWKS), resp.Body}
-	return resp, nil
 }
