@@ -2,304 +2,159 @@ package session
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
-	"slices"
 	"sync"
+	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
+	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
-	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
 
-// process is what a session needs of a program that speaks MCP over its
-// standard streams; *stdio.Process is one.
-type process interface {
-	Send(ctx context.Context, line []byte) error
-	Next(ctx context.Context) ([]byte, error)
-	Done() <-chan struct{}
+const (
+	// childTimeout bounds the end of a child's tree.
+	childTimeout = 15 * time.Second
+	// podsKept is how long the list of living pods is good for forwarding.
+	podsKept = 3 * time.Second
+)
+
+// bridge is what a session needs of a program that speaks MCP over its standard
+// streams; *stdio.Bridge is one.
+type bridge interface {
+	http.RoundTripper
+	Gone() <-chan struct{}
 	Err() error
 	Close(ctx context.Context) error
 }
 
-func startProcess(ctx context.Context, c stdio.Command) (process, error) {
+func startBridge(ctx context.Context, c stdio.Command) (bridge, error) {
 	p, err := stdio.Start(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return stdio.NewBridge(p, stdio.BridgeOptions{Log: c.Log}), nil
 }
 
-// The queue for messages that no stream is open for; beyond it the oldest go.
-const (
-	maxQueued      = 256
-	maxQueuedBytes = 4 << 20
-)
-
-// child is a stdio server's program and where its messages go: answers to the
-// POST that asked, progress to the POST whose token it names, other messages to
-// the only call in flight, else to the GET stream. No message goes to two
-// streams. One goroutine reads; a client that reads slowly holds the program up
-// and nobody else.
+// child is the program of a stdio server, an upstream like any other, and the
+// places that it takes in the pod.
 type child struct {
-	proc   process
-	ctx    context.Context // ends the reader
-	cancel context.CancelFunc
-	ended  chan struct{} // the reader has returned
-	once   sync.Once     // closing
-	who    quota.Key     // has its place among what runs in the pod
-
-	mu       sync.Mutex
-	waiting  map[string]*mailbox // by id of the request
-	progress map[string]*mailbox // by progress token
-	posts    []*mailbox          // in flight, oldest first
-	listener *mailbox
-	queue    [][]byte
-	queued   int
+	bridge bridge
+	tenant string    // has its place in limits.stdioPerTenant
+	share  quota.Key // has its place in limits.perPod
+	once   sync.Once // ending
 }
 
-// mailbox is a stream that takes a child's messages.
-type mailbox struct {
-	ch     chan []byte
-	gone   chan struct{} // nobody reads ch any more
-	events bool          // the client takes an event stream
+// startChild starts the program of a stdio server.
+func (o *opening) startChild() *refusal {
+	q, p, ctx := o.q, o.q.p, o.x.ctx
+	if most := p.opt.Limits().StdioPerTenant; !p.table.addChild(q.caller.Tenant, most) {
+		return limitReached("limits.stdioPerTenant", most)
+	}
+	if !p.traffic.enter(q.share, false) {
+		p.table.dropChild(q.caller.Tenant)
+		return p.shareTaken()
+	}
+	var b bridge
+	env, err := q.doc.ResolvedEnv() // with the secrets of now
+	if err == nil {
+		b, err = p.start(ctx, stdio.Command{Args: q.doc.Command, Dir: q.doc.Cwd, Env: env, Log: p.opt.Log.With("server", q.server)})
+	}
+	if err == nil {
+		o.hold.child = &child{bridge: b, tenant: q.caller.Tenant, share: q.share}
+		return nil
+	}
+	p.table.dropChild(q.caller.Tenant)
+	p.traffic.exit(q.share, false)
+	p.opt.Log.WarnContext(ctx, "a stdio server could not be started", "server", q.server, "error", err)
+	if ctx.Err() != nil {
+		return o.failed(err)
+	}
+	return upstreamDown(q.server, "its program could not be started; the gateway's log says why")
 }
 
-func newMailbox(events bool) *mailbox {
-	return &mailbox{ch: make(chan []byte), gone: make(chan struct{}), events: events}
-}
-
-func newChild(proc process) *child {
-	c := &child{proc: proc, ended: make(chan struct{}), waiting: make(map[string]*mailbox), progress: make(map[string]*mailbox)}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
-}
-
-// read takes the program's messages to their streams until it ends.
-func (c *child) read() error {
-	defer close(c.ended)
-	for {
-		line, err := c.proc.Next(c.ctx)
-		if errors.Is(err, stdio.ErrTooLong) {
-			continue // its request runs into timeoutSeconds
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		env, err := wire.Scan(line)
-		if err != nil {
-			continue // programs print other things on their standard output
-		}
-		for i := range env.Messages {
-			c.route(&env.Messages[i], line)
-		}
-	}
-}
-
-func (c *child) route(m *wire.Message, line []byte) {
-	message := m.All.Of(line)
-	for {
-		to := c.target(m, line, message)
-		if to == nil {
-			return
-		}
-		select {
-		case to.ch <- message:
-			return
-		case <-to.gone:
-			// The stream ended before it took the message: it goes to the one that
-			// it would go to now. An answer has nobody else who waits for it.
-			if m.Response() {
-				return
-			}
-		case <-c.ctx.Done():
-			return
-		}
-	}
-}
-
-// target chooses the stream of a message, or keeps it for the next GET.
-func (c *child) target(m *wire.Message, line, message []byte) *mailbox {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m.Response() {
-		key := wire.Answered(c.waiting, m.ID.Of(line))
-		to := c.waiting[key]
-		delete(c.waiting, key)
-		return to
-	}
-	if m.Method == "notifications/progress" {
-		var params struct {
-			ProgressToken json.RawMessage `json:"progressToken"`
-		}
-		if json.Unmarshal(m.Params.Of(line), &params) == nil {
-			if to := c.progress[wire.Answered(c.progress, params.ProgressToken)]; to != nil {
-				if to.events {
-					return to
-				}
-				return nil // the client can read nothing but the result
-			}
-		}
-	}
-	var open []*mailbox
-	for _, b := range c.posts {
-		if b.events {
-			open = append(open, b)
-		}
-	}
-	switch {
-	case len(open) == 1:
-		return open[0]
-	case c.listener != nil:
-		return c.listener
-	case len(open) > 1:
-		return open[len(open)-1]
-	}
-	c.enqueue(message)
-	return nil
-}
-
-func (c *child) enqueue(message []byte) {
-	c.queue = append(c.queue, message)
-	c.queued += len(message)
-	for len(c.queue) > maxQueued || c.queued > maxQueuedBytes && len(c.queue) > 1 {
-		c.queued -= len(c.queue[0])
-		c.queue = c.queue[1:]
-	}
-}
-
-// post registers the stream of a POST. Server messages that belong to no call
-// do not go to one that opens the session.
-func (c *child) post(b *mailbox, body []byte, env *wire.Envelope, opening bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range env.Messages {
-		m := &env.Messages[i]
-		if !m.Request() {
-			continue
-		}
-		c.waiting[wire.IDKey(m.ID.Of(body))] = b
-		if !m.ProgressToken.None() {
-			c.progress[wire.IDKey(m.ProgressToken.Of(body))] = b
-		}
-	}
-	if !opening {
-		c.posts = append(c.posts, b)
-	}
-}
-
-// leave takes a stream out.
-func (c *child) leave(b *mailbox) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	defer close(b.gone) // when it is out: what was on its way looks for another
-	for k, v := range c.waiting {
-		if v == b {
-			delete(c.waiting, k)
-		}
-	}
-	for k, v := range c.progress {
-		if v == b {
-			delete(c.progress, k)
-		}
-	}
-	if i := slices.Index(c.posts, b); i >= 0 {
-		c.posts = slices.Delete(c.posts, i, i+1)
-	}
-	if c.listener == b {
-		c.listener = nil
-	}
-}
-
-// listen registers the stream of a GET and returns what was kept for it; false
-// where there is one already.
-func (c *child) listen(b *mailbox) (kept [][]byte, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.listener != nil {
-		return nil, false
-	}
-	c.listener = b
-	kept, c.queue, c.queued = c.queue, nil, 0
-	return kept, true
-}
-
-func (s *live) getChild() *child {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.child
-}
-
-func (s *live) hasChild() bool { return s.getChild() != nil }
-
-// takeChild takes the child out for closing.
-func (s *live) takeChild() *child {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.child
-	s.child = nil
-	return c
-}
-
-// closeChild ends a child's whole tree and waits until it is gone.
-func (p *Proxy) closeChild(ctx context.Context, tenant string, c *child) {
+// endChild ends a child's whole tree and waits until it is gone.
+func (p *Proxy) endChild(ctx context.Context, c *child) {
 	c.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), childTimeout)
 		defer cancel()
 		outcome := "confirmed"
-		if err := c.proc.Close(ctx); err != nil {
+		if err := c.bridge.Close(ctx); err != nil {
 			outcome = "unreachable"
 			p.opt.Log.ErrorContext(ctx, "a stdio server's program could not be ended", "error", err)
 		}
 		p.opt.Observer.Closed(outcome)
-		c.cancel()
-		p.table.dropChild(tenant)
-		p.traffic.exit(c.who, false)
+		p.table.dropChild(c.tenant)
+		p.traffic.exit(c.share, false)
 	})
-	<-c.ended
 }
 
-// relayChild passes a child's answers to a POST: as JSON where the answer comes
-// first, as an event stream where something else comes before it or it takes
-// long.
-func (t *turn) relayChild(s *live, x *exchange, waits bool) {
-	p := t.p
-	c := s.getChild()
-	if c == nil {
-		t.gone(s, waits)
-		return
+// endWithChild ends a session whose child ends by itself.
+func (p *Proxy) endWithChild(s *session, h *hold) {
+	<-h.child.bridge.Gone()
+	ctx, cancel := context.WithTimeout(context.Background(), childTimeout+releaseTimeout)
+	defer cancel()
+	if p.end(ctx, s, h, ending{cause: childExited}) {
+		p.opt.Log.Warn("a stdio server's program has ended by itself", "server", s.scope.server, "session", s.number, "error", h.child.bridge.Err())
 	}
-	b := newMailbox(acceptsEvents(t.r.Header))
-	c.post(b, t.body.B, t.env, false)
-	defer c.leave(b)
-	for i := range t.env.Messages {
-		if err := c.proc.Send(x.ctx, t.env.Messages[i].All.Of(t.body.B)); err != nil {
-			t.childFailed(s, x, err, waits)
-			return
+}
+
+// forward takes a stdio session's request to the pod that runs its child.
+func (q *request) forward(st *sealed) *refusal {
+	p := q.p
+	if p.opt.Forwarder == nil {
+		return p.childGone(q.r.Context(), st)
+	}
+	pods, err := p.livingPods(q.r.Context())
+	if err != nil {
+		return leaseRefusal(err)
+	}
+	for _, pod := range pods {
+		if pod.ID != st.Pod {
+			continue
 		}
-	}
-	if !waits {
-		t.w.WriteHeader(http.StatusAccepted)
-		return
-	}
-	err := t.collect(x, c, b)
-	if err == nil {
-		return
-	}
-	if !x.hasBegun() {
-		t.childFailed(s, x, err, waits)
-		return
-	}
-	x.finish(err, func(cause error) *refusal {
-		var isLost *lostCause
-		if errors.As(cause, &isLost) {
-			return lost(http.StatusOK, isLost.reason)
+		var body []byte
+		if q.body != nil {
+			body = q.body.B
 		}
-		return p.failed(x.ctx, t, cause)
-	}, t.body.B, t.env)
+		if err := p.opt.Forwarder.Forward(q.w, q.r, pod, q.caller, q.server, body); err != nil {
+			p.opt.Log.WarnContext(q.r.Context(), "a request could not be forwarded", "pod", pod.ID, "server", q.server, "error", err)
+			return upstreamDown(q.server, "the gateway process that runs it cannot be reached; try again in about 5 s")
+		}
+		return &refusal{form: silent} // the other pod has answered
+	}
+	return p.childGone(q.r.Context(), st)
+}
+
+// childGone says why a stdio session is not in the pod that had it.
+func (p *Proxy) childGone(ctx context.Context, st *sealed) *refusal {
+	if st.Lease.Token == "" {
+		return unknownSession()
+	}
+	reason := p.opt.Leases.LostReason(ctx, st.Lease.Token)
+	if reason == "" && st.Pod != p.opt.Pod {
+		reason = lease.ReasonPod
+	}
+	return sessionLost(reason, false)
+}
+
+// podCache keeps the list of living pods for a moment, so that a chatty stdio
+// client behind the wrong pod costs no store call for every message.
+type podCache struct {
+	mu   sync.Mutex
+	at   time.Time
+	pods []lease.Pod
+}
+
+func (p *Proxy) livingPods(ctx context.Context) ([]lease.Pod, error) {
+	p.pods.mu.Lock()
+	defer p.pods.mu.Unlock()
+	if !p.pods.at.IsZero() && time.Since(p.pods.at) < podsKept {
+		return p.pods.pods, nil
+	}
+	pods, err := p.opt.Leases.LivingPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.pods.at, p.pods.pods = time.Now(), pods
+	return pods, nil
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 )
 
 // runTestChild is a stdio MCP server in the test binary.
@@ -110,12 +112,23 @@ func stdioRig(t *testing.T, mode string, edit ...func(*rig)) *rig {
 // ended waits until the session's child is gone.
 func (r *rig) childless() {
 	r.t.Helper()
-	r.engine.until(r.t, "no lease is held", func() bool { return len(r.engine.holders) == 0 })
+	r.engine.until(r.t, "no lease is held", func() bool { return r.engine.held() == 0 })
 	<-r.proxy.traffic.wait()
 	r.proxy.table.mu.RLock()
 	defer r.proxy.table.mu.RUnlock()
 	if n := r.proxy.table.stdio["acme"]; n != 0 {
 		r.t.Errorf("%d children are booked", n)
+	}
+}
+
+// startsSlowly shortens the time after which a start is slow.
+func (r *rig) startsSlowly() {
+	r.proxy.start = func(ctx context.Context, c stdio.Command) (bridge, error) {
+		p, err := stdio.Start(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return stdio.NewBridge(p, stdio.BridgeOptions{SlowStart: 10 * time.Millisecond}), nil
 	}
 }
 
@@ -169,22 +182,16 @@ func TestStdioSessions(t *testing.T) {
 	})
 	t.Run("tell other things on the GET stream, early ones too", func(t *testing.T) {
 		s := r.begin("GET", id, "")
-		if a := r.do("GET", id, ""); a.status != http.StatusConflict {
-			t.Errorf("a second GET: %+v", a)
+		if line, err := readUntil(s.br, "data: "); err != nil || !strings.Contains(line, "early") {
+			t.Fatalf("%q, %v", line, err)
+		}
+		newer := r.begin("GET", id, "")
+		if rest, err := s.rest(); err != nil || strings.TrimSpace(rest) != "" {
+			t.Errorf("the older stream: %q, %v", rest, err)
 		}
 		r.do("POST", id, call(4, "tell"))
-		var got []string
-		for len(got) < 2 {
-			line, err := s.br.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			if data, ok := strings.CutPrefix(line, "data: "); ok {
-				got = append(got, data)
-			}
-		}
-		if !strings.Contains(got[0], "early") || !strings.Contains(got[1], "list_changed") {
-			t.Errorf("%q", got)
+		if line, err := readUntil(newer.br, "data: "); err != nil || !strings.Contains(line, "list_changed") {
+			t.Errorf("%q, %v", line, err)
 		}
 	})
 	t.Run("end with their tree", func(t *testing.T) {
@@ -331,15 +338,14 @@ func TestAStdioBatch(t *testing.T) {
 
 func TestASlowStartKeepsTheClientWaiting(t *testing.T) {
 	file := t.TempDir() + "/go"
-	r := stdioRig(t, "wait", func(r *rig) { r.docs.doc.Env["SESSION_TEST_FILE"] = file })
-	r.proxy.slowStart = 10 * time.Millisecond
-	r.engine.ttl = 60 * time.Millisecond
+	r := stdioRig(t, "wait", func(r *rig) { r.docs.doc.Env["SESSION_TEST_FILE"], r.engine.ttl = file, 60*time.Millisecond })
+	r.startsSlowly()
 	s := r.begin("POST", "", initBody)
 	id := s.resp.Header.Get("Mcp-Session-Id")
 	if id == "" || s.resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%v", s.resp.Header)
 	}
-	r.engine.until(t, "the lease of a slow start is touched", func() bool { return r.engine.checks >= 3 })
+	r.engine.until(t, "the lease of a slow start is touched", func() bool { return r.engine.checks() >= 3 })
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -351,18 +357,43 @@ func TestASlowStartKeepsTheClientWaiting(t *testing.T) {
 	}
 }
 
+// held is a child whose end waits for the test.
+type held struct {
+	bridge
+	closing chan struct{}
+	end     chan struct{}
+}
+
+func (h *held) Close(ctx context.Context) error {
+	close(h.closing)
+	<-h.end
+	return h.bridge.Close(ctx)
+}
+
 func TestARequestMeetsTheEndOfItsChild(t *testing.T) {
+	c := &held{closing: make(chan struct{}), end: make(chan struct{})}
 	r := stdioRig(t, "plain")
+	start := r.proxy.start
+	r.proxy.start = func(ctx context.Context, cmd stdio.Command) (bridge, error) {
+		var err error
+		c.bridge, err = start(ctx, cmd)
+		return c, err
+	}
 	id := r.open()
-	s := r.proxy.table.list()[0]
-	c := s.takeChild() // as a DELETE does before it waits for the program's end
-	defer r.proxy.closeChild(t.Context(), s.tenant, c)
-	for _, method := range []string{"GET", "POST"} {
-		body := ""
-		if method == "POST" {
-			body = call(1, "x")
+	deleted := make(chan answer, 1)
+	go func() { deleted <- r.do("DELETE", id, "") }()
+	<-c.closing
+	met := make(chan answer, 2)
+	go func() { met <- r.do("GET", id, "") }()
+	go func() { met <- r.do("POST", id, call(1, "x")) }()
+	close(c.end)
+	if a := <-deleted; a.status != 204 {
+		t.Errorf("%+v", a)
+	}
+	for range 2 {
+		if a := <-met; a.status != 404 {
+			t.Errorf("%+v", a)
 		}
-		r.do(method, id, body).want(t, 404, 404, "SESSION_UNKNOWN")
 	}
 }
 
@@ -385,12 +416,12 @@ func TestAStdioRequestIsForwardedToItsPod(t *testing.T) {
 	defer func() { _ = b.Drain(t.Context(), true) }()
 	mine := r.proxy
 	r.proxy = b
-	r.engine.set(func() { r.engine.pods = []lease.Pod{{ID: "pod-a", Endpoint: "x"}} })
+	r.engine.setPods(lease.Pod{ID: "pod-a", Endpoint: "x"})
 	if a := r.do("POST", id, call(1, "x")); a.status != 200 || !strings.Contains(a.body, "echo") {
 		t.Errorf("%+v", a)
 	}
 	b.pods.at = time.Time{}
-	r.engine.set(func() { r.engine.pods = nil })
+	r.engine.setPods()
 	e := r.do("POST", id, call(1, "x")).want(t, 404, 410, "LEASE_LOST")
 	if e.Error.Data["reason"] != "pod" {
 		t.Errorf("%+v", e)

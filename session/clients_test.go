@@ -56,7 +56,7 @@ func TestRealClientsHoldALease(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		r.engine.until(t, "the lease is back", func() bool { return len(r.engine.holders) == 0 })
+		r.engine.until(t, "the lease is back", func() bool { return r.engine.held() == 0 })
 	})
 	t.Run("go-sdk", func(t *testing.T) {
 		r := newRig(t)
@@ -73,12 +73,13 @@ func TestRealClientsHoldALease(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		r.engine.until(t, "the lease is back", func() bool { return len(r.engine.holders) == 0 })
+		r.engine.until(t, "the lease is back", func() bool { return r.engine.held() == 0 })
 	})
 	t.Run("a busy lease is told in words", func(t *testing.T) {
 		r := newRig(t)
 		realServer(t, r)
-		r.engine.set(func() { r.engine.cap = 0 })
+		r.setCap(1)
+		r.fill()
 		c := sdk.NewClient(&sdk.Implementation{Name: "t", Version: "1"}, nil)
 		_, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: r.http.URL + "/browser"}, nil)
 		if err == nil || !strings.Contains(err.Error(), "LEASE_BUSY: the user limit of browser is reached") {

@@ -35,7 +35,7 @@ type copying struct {
 func (x *exchange) copy(from io.Reader, size int64) *copying {
 	c := &copying{x: x, from: from}
 	switch {
-	case x.silence <= 0:
+	case x.listens():
 		c.buf = make([]byte, listenBuffer)
 	case size > callBuffer:
 		c.large = largeBuffers.Get().(*[largeBuffer]byte)
@@ -66,7 +66,7 @@ func (c *copying) fill() (held []byte, broke error) {
 	for c.held < len(c.buf) && c.err == nil {
 		n, err := c.from.Read(c.buf[c.held:])
 		if n > 0 {
-			c.x.active.Store(c.x.p.now())
+			c.x.alive()
 		}
 		c.held, c.err = c.held+n, err
 	}
@@ -85,13 +85,10 @@ func (c *copying) run() error {
 			c.held, c.err = c.from.Read(c.buf)
 		}
 		if c.held > 0 {
-			x.active.Store(x.p.now())
-			x.mu.Lock()
-			x.put(c.buf[:c.held])
-			left := x.left
-			x.mu.Unlock()
+			x.alive()
+			reads := x.client.write(c.buf[:c.held])
 			c.held = 0
-			if left && x.silence <= 0 {
+			if !reads && x.listens() {
 				return nil
 			}
 		}
@@ -104,8 +101,8 @@ func (c *copying) run() error {
 	}
 }
 
-// relay copies an answer of unknown length until it ends; see copying.run.
-func (x *exchange) relay(from io.Reader) error {
+// copyAll copies an answer of unknown length until it ends; see copying.run.
+func (x *exchange) copyAll(from io.Reader) error {
 	c := x.copy(from, -1)
 	defer c.free()
 	return c.run()

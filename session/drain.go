@@ -19,9 +19,9 @@ const closeGrace = 10 * time.Second
 const lostKept = 10 * time.Minute
 
 // Drain takes no new sessions and waits until calls in flight are done or ctx
-// ends. Then it closes every session and gives the leases back, or, with
-// handover, leaves HTTP sessions to the other pods.
-func (p *Proxy) Drain(ctx context.Context, handover bool) error {
+// ends. Then it closes every session and gives the leases back, or, handed over,
+// leaves HTTP sessions to the other pods.
+func (p *Proxy) Drain(ctx context.Context, handedOver bool) error {
 	p.draining.Store(true)
 	p.stopJanitor()
 	var late error
@@ -32,52 +32,29 @@ func (p *Proxy) Drain(ctx context.Context, handover bool) error {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()
+	if late != nil {
+		p.hurry()
+	}
 	var g errgroup.Group
 	g.SetLimit(closers)
 	for _, s := range p.table.list() {
-		s.stop(late != nil)
-		sl, _, _ := s.held()
-		if handover && !s.hasChild() {
-			p.delist(s)
-			continue
+		s.cancelAll(late != nil)
+		h := s.hold.Load()
+		e := ending{cause: shutdown}
+		if handedOver && h.child == nil {
+			e.cause = handover
 		}
 		g.Go(func() error {
-			if !s.close(hasEnded, "", errStopped) {
-				p.delist(s)
-				return nil
-			}
-			p.closeHere(closing, s, sl)
+			p.end(closing, s, h, e)
+			p.delist(s) // also one that was lost before
 			return nil
 		})
 	}
 	_ = g.Wait() // its functions return no errors: each logs its own
-	p.late.stop()
+	p.orphans.stop()
+	p.hurry()
 	p.up.CloseIdle()
 	return late
-}
-
-// stop ends the streams that only listen, and the calls as well where they
-// have outlasted the drain.
-func (s *live) stop(calls bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for x := s.first; x != nil; x = x.next {
-		if calls || !x.call {
-			x.cancel(errStopped)
-		}
-	}
-}
-
-// closeHere closes a session that no request is about.
-func (p *Proxy) closeHere(ctx context.Context, s *live, sl slot) {
-	doc, err := p.opt.Servers.Resolve(ctx, s.tenant, s.project, s.server)
-	if s.hasChild() || err == nil && s.sameEndpoint(doc) {
-		p.closeSession(ctx, s, sl, doc, p.callerOf(ctx, doc, sl))
-		return
-	}
-	// Its document is gone or leads elsewhere: there is nobody to tell.
-	p.giveBack(ctx, s, sl, true)
-	p.delist(s)
 }
 
 func (p *Proxy) janitorEvery() time.Duration {
@@ -104,42 +81,34 @@ func (p *Proxy) tidy() {
 	defer cancel()
 	now := p.now()
 	for _, s := range p.table.list() {
-		sl, _, _ := s.held()
-		unused := time.Duration(now - s.lastUse.Load())
+		h := s.hold.Load()
+		notUsed := time.Duration(now - s.lastUse.Load())
 		switch {
 		case !s.idle():
 		case !s.isAlive():
-			if unused > lostKept {
+			if notUsed > lostKept {
 				p.delist(s)
 			}
-		case sl.Noop():
-			if unused >= p.opt.Session.Idle {
-				p.endIdle(ctx, s, sl)
+		case h.lease.Noop():
+			if notUsed >= p.opt.Session.Idle {
+				p.endUnused(ctx, s, h)
 			}
-		case unused > max(2*sl.Ref().TTL, lostKept) && !s.hasChild():
+		case notUsed > max(2*h.lease.Ref().TTL, lostKept) && h.child == nil:
 			// Its lease has been reaped, or it lives on another pod by now.
 			p.delist(s)
 		}
 	}
 }
 
-// endIdle ends a session without a lease after session.idle. With other pods
+// endUnused ends a session without a lease after session.idle. With other pods
 // about, one of them may be serving it at this moment and no store would know:
 // then this pod only forgets it and leaves the end to the upstream.
-func (p *Proxy) endIdle(ctx context.Context, s *live, sl slot) {
-	if p.opt.Forwarder != nil && !s.hasChild() {
-		if pods, err := p.engine.livingPods(ctx); err != nil || len(pods) > 0 {
+func (p *Proxy) endUnused(ctx context.Context, s *session, h *hold) {
+	if p.opt.Forwarder != nil && h.child == nil {
+		if pods, err := p.opt.Leases.LivingPods(ctx); err != nil || len(pods) > 0 {
 			p.delist(s)
 			return
 		}
 	}
-	if s.close(hasEnded, "", errEnded) {
-		p.closeHere(ctx, s, sl)
-	}
-}
-
-func (s *live) isAlive() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.phase == alive
+	p.end(ctx, s, h, ending{cause: unused})
 }

@@ -11,28 +11,11 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
-// pod is a rig on the real lease engine over a store that pods share.
-func pod(t *testing.T, id lease.PodID, store lease.Store, edit ...func(*rig)) (*rig, *lease.Manager) {
+// pod is a rig whose proxy handles the revocations of an engine over a store that
+// pods share.
+func pod(t *testing.T, id lease.PodID, store lease.Store, edit ...func(*rig)) *rig {
 	t.Helper()
-	m, err := lease.New(lease.Options{Store: store, Pod: lease.Pod{ID: id, Endpoint: "127.0.0.1:1"}, ReapInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	edit = append(edit, func(r *rig) { r.opt.Pod = id })
-	r := newRig(t, edit...)
-	r.opt.Leases = m
-	r.proxy.engine = leases{m}
-	m.Register(HandlerType, r.proxy)
-	if err := m.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.stop()
-		if err := m.Stop(t.Context(), false); err != nil {
-			t.Log(err)
-		}
-	})
-	return r, m
+	return newRig(t, append(edit, func(r *rig) { r.opt.Pod, r.engine.mem, r.engine.handles = id, store, true })...)
 }
 
 func capOne(r *rig) {
@@ -41,7 +24,7 @@ func capOne(r *rig) {
 }
 
 func TestOnTheRealEngine(t *testing.T) {
-	r, m := pod(t, "pod-a", storetest.NewMemory(time.Now), capOne)
+	r := pod(t, "pod-a", storetest.NewMemory(time.Now), capOne)
 	id := r.open()
 	e := r.do("POST", "", initBody).want(t, 200, 429, "LEASE_BUSY")
 	if e.Error.Data["level"] != "user" || e.Error.Data["cap"] != 1.0 {
@@ -54,12 +37,12 @@ func TestOnTheRealEngine(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	id = r.open()
-	hs, err := m.Find(t.Context(), lease.Filter{})
+	hs, err := r.engine.Find(t.Context(), lease.Filter{})
 	if err != nil || len(hs) != 1 || hs[0].Payload["sessionId"] != "upstream-2" || hs[0].Payload["initialize"] != initBody {
 		t.Fatalf("%v, %+v", err, hs)
 	}
 	s := r.begin("GET", id, "")
-	if _, err := m.Revoke(t.Context(), hs[0].Token, lease.Cause{Reason: lease.ReasonRevoke, By: "ops"}); err != nil {
+	if _, err := r.engine.Revoke(t.Context(), hs[0].Token, lease.Cause{Reason: lease.ReasonRevoke, By: "ops"}); err != nil {
 		t.Fatal(err)
 	}
 	if rest, err := s.rest(); err != nil || rest != "" {
@@ -81,7 +64,7 @@ func TestOnTheRealEngine(t *testing.T) {
 }
 
 func TestUnconfirmedClosesAreTriedAgainBySweeps(t *testing.T) {
-	r, m := pod(t, "pod-a", storetest.NewMemory(time.Now), capOne)
+	r := pod(t, "pod-a", storetest.NewMemory(time.Now), capOne)
 	id := r.open()
 	r.up.mu.Lock()
 	r.up.onDelete = 503
@@ -93,7 +76,7 @@ func TestUnconfirmedClosesAreTriedAgainBySweeps(t *testing.T) {
 	r.up.mu.Lock()
 	r.up.onDelete = 0
 	r.up.mu.Unlock()
-	if _, err := m.Sweep(t.Context()); err != nil {
+	if _, err := r.engine.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if r.up.live() != 1 {
@@ -106,14 +89,14 @@ func TestUnconfirmedClosesAreTriedAgainBySweeps(t *testing.T) {
 
 func TestTwoPodsOnOneStore(t *testing.T) {
 	store := storetest.NewMemory(time.Now)
-	a, _ := pod(t, "pod-a", store, capOne)
-	b, mb := pod(t, "pod-b", store, capOne)
+	a := pod(t, "pod-a", store, capOne)
+	b := pod(t, "pod-b", store, capOne)
 	b.docs.change(func(d *server.Document) { d.URL = a.docs.doc.URL })
 	id := a.open()
 	if got := b.do("POST", id, call(1, "x")); got.status != 200 {
 		t.Fatalf("%+v", got)
 	}
-	hs, err := mb.Find(t.Context(), lease.Filter{})
+	hs, err := b.engine.Find(t.Context(), lease.Filter{})
 	if err != nil || len(hs) != 1 || hs[0].Pod != "pod-b" {
 		t.Fatalf("%v, %+v", err, hs)
 	}

@@ -47,14 +47,15 @@ func (w *recorder) String() string {
 func bubble(t *testing.T, w http.ResponseWriter, silence time.Duration) (x *exchange, up *io.PipeWriter, done chan error) {
 	t.Helper()
 	p := &Proxy{epoch: time.Now().Add(-time.Second)}
-	x = &exchange{p: p, w: w, silence: silence}
+	x = &exchange{p: p, silence: silence}
+	x.client.init(w, p.epoch)
 	x.ctx, x.cancel = context.WithCancelCause(t.Context())
 	r, up := io.Pipe()
 	context.AfterFunc(x.ctx, func() { _ = r.CloseWithError(context.Cause(x.ctx)) })
-	x.begin(200, true)
-	x.watch()
+	x.client.begin(200, true)
+	x.watch(nil)
 	done = make(chan error, 1)
-	go func() { done <- x.relay(r) }()
+	go func() { done <- x.copyAll(r) }()
 	return x, up, done
 }
 

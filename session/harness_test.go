@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 )
 
@@ -40,216 +40,140 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeEngine is a lease engine with one cap whose store can be switched off and
-// whose leases can be taken away at any moment.
-type fakeEngine struct {
-	mu      sync.Mutex
-	cap     int
-	ttl     time.Duration
-	down    bool // every call fails
-	failing map[string]bool
-	next    int
-	holders map[lease.Token]*lease.Holder
-	marks   map[lease.Token]*lease.Holder
-	waits   []time.Duration
-	checks  int
-	peeks   int
-	pods    []lease.Pod
-	changed chan struct{} // closed and replaced at each change
+// engine is the real lease engine over a memory store with faults. It is what the
+// proxies of a rig ask, so that it knows for how long they would wait.
+type engine struct {
+	*lease.Manager
+	t     testing.TB
+	mem   lease.Store
+	store *storetest.Faulty
+	cap   int           // of the definition's user level, where it is set before the start
+	ttl   time.Duration // of the definition, where it is set before the start
+	// handles says that the rig's proxy handles revocations, as in a real pod.
+	handles bool
+	ahead   atomic.Int64 // of the store's clock
+
+	mu    sync.Mutex
+	waits []time.Duration
+	pods  []lease.Pod
 }
 
-func newFakeEngine() *fakeEngine {
-	return &fakeEngine{cap: 1000, ttl: time.Hour, failing: map[string]bool{}, holders: map[lease.Token]*lease.Holder{},
-		marks: map[lease.Token]*lease.Holder{}, changed: make(chan struct{})}
+func newEngine(t testing.TB) *engine {
+	e := &engine{t: t}
+	e.mem = storetest.NewMemory(func() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) })
+	return e
 }
 
-func (e *fakeEngine) notify() { close(e.changed); e.changed = make(chan struct{}) }
-
-// until waits for a state of the engine.
-func (e *fakeEngine) until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(10 * time.Second)
-	for {
-		e.mu.Lock()
-		done, ch := ok(), e.changed
-		e.mu.Unlock()
-		if done {
-			return
-		}
-		select {
-		case <-ch:
-		case <-deadline:
-			t.Fatalf("never happened: %s", what)
-		}
+func (e *engine) start(r *rig) {
+	if e.cap > 0 {
+		r.setCap(e.cap)
 	}
-}
-
-func (e *fakeEngine) set(f func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	f()
-	e.notify()
-}
-
-func (e *fakeEngine) held() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.holders)
-}
-
-var errStore = &lease.UnavailableError{Why: "the lease store could not be reached", Err: errors.New("down")}
-
-func (e *fakeEngine) acquire(_ context.Context, r lease.Request) (slot, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	defer e.notify()
-	if r.Definition.Noop() {
-		return noop{}, nil
+	if e.ttl > 0 {
+		r.docs.def.TTL = e.ttl
 	}
-	if e.down || e.failing["acquire"] {
-		return nil, errStore
-	}
+	e.store = storetest.NewFaulty(e.mem)
+	e.Manager = storetest.NewManager(e.t, e.store, r.opt.Pod, func(o *lease.Options) { o.Definitions = fakeDefs{r.docs} })
+}
+
+func (e *engine) AcquireNamed(ctx context.Context, n lease.Named, r lease.Request) (*lease.Lease, error) {
+	e.mu.Lock()
 	e.waits = append(e.waits, r.MaxWait)
-	if len(e.holders) >= e.cap {
-		return nil, &lease.BusyError{Resource: "browser", Level: definition.User, Cap: definition.Cap(e.cap), Count: len(e.holders),
-			Oldest: 90 * time.Second, RetryAfter: 2 * time.Second, Waited: r.MaxWait}
-	}
-	e.next++
-	h := &lease.Holder{Token: lease.Token(fmt.Sprintf("token-%d", e.next)), State: lease.Held, Type: r.Type, Resource: "browser", Tenant: r.Tenant,
-		Project: r.Project, User: r.User, PodBound: r.PodBound, Payload: r.Payload, TTL: e.ttl, CreatedAt: time.Now(), LastSeenAt: time.Now()}
-	e.holders[h.Token] = h
-	return &fakeSlot{e: e, ref: refOf(h)}, nil
+	e.mu.Unlock()
+	return e.Manager.AcquireNamed(ctx, n, r)
 }
 
-func (e *fakeEngine) attach(r lease.Ref) slot {
-	if r.Token == "" {
-		return noop{}
-	}
-	return &fakeSlot{e: e, ref: r}
-}
-
-func (e *fakeEngine) lostReason(_ context.Context, t lease.Token) lease.Reason {
+func (e *engine) LivingPods(context.Context) ([]lease.Pod, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.marks[t]; h != nil {
-		return h.Revocation.Reason
-	}
-	return ""
-}
-
-func (e *fakeEngine) find(_ context.Context, f lease.Filter) ([]lease.Holder, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.down {
-		return nil, errStore
-	}
-	states := f.States
-	if len(states) == 0 {
-		states = []lease.State{lease.Held}
-	}
-	var out []lease.Holder
-	for _, m := range []map[lease.Token]*lease.Holder{e.holders, e.marks} {
-		for _, h := range m {
-			if slices.Contains(states, h.State) && (f.Token == "" || f.Token == h.Token) && (f.Key == "" || f.Key == h.Payload[lease.PayloadKey]) &&
-				(f.User == "" || f.User == h.User) {
-				out = append(out, *h)
-			}
-		}
-	}
-	return out, nil
-}
-
-func (e *fakeEngine) livingPods(context.Context) ([]lease.Pod, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.down {
-		return nil, errStore
-	}
 	return e.pods, nil
 }
 
-// revoke marks the newest holder, as a reap does, and returns it.
-func (e *fakeEngine) revoke(reason lease.Reason) lease.Holder {
+func (e *engine) setPods(pods ...lease.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.notify()
-	var newest *lease.Holder
-	for _, h := range e.holders {
-		if newest == nil || h.CreatedAt.After(newest.CreatedAt) {
+	e.pods = pods
+}
+
+// until waits for a state of the store.
+func (e *engine) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	e.store.Until(t, what, ok)
+}
+
+// down lets every call of the store fail, or work again.
+func (e *engine) down(down bool) {
+	var err error
+	if down {
+		err = storetest.ErrDown
+	}
+	e.store.Fail(err)
+}
+
+// clock sets the store's clock ahead of the pod's, or behind it.
+func (e *engine) clock(ahead time.Duration) { e.ahead.Store(int64(ahead)) }
+
+func (e *engine) holders() []lease.Holder { return e.store.Held(e.t) }
+func (e *engine) held() int               { return len(e.holders()) }
+func (e *engine) checks() int             { return e.store.Calls("touch") }
+func (e *engine) peeks() int              { return e.store.Calls("holder") }
+
+func (e *engine) marks() int {
+	hs, err := e.mem.Holders(context.Background(), lease.Filter{States: []lease.State{lease.Revoked}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return len(hs)
+}
+
+// revoke marks the newest holder, as a reap on another pod does, and returns it.
+func (e *engine) revoke(reason lease.Reason) lease.Holder {
+	e.t.Helper()
+	var newest lease.Holder
+	for _, h := range e.holders() {
+		if newest.Token == "" || h.CreatedAt.After(newest.CreatedAt) {
 			newest = h
 		}
 	}
-	delete(e.holders, newest.Token)
-	newest.State, newest.Revocation = lease.Revoked, &lease.Revocation{Reason: reason, At: time.Now()}
-	e.marks[newest.Token] = newest
-	return *newest
+	return e.store.Lose(e.t, reason, newest.Token)[0]
 }
 
-type fakeSlot struct {
-	e   *fakeEngine
-	ref lease.Ref
-}
+// bystander leaves what a revocation ends to the test.
+type bystander struct{}
 
-func (s *fakeSlot) Noop() bool     { return false }
-func (s *fakeSlot) Ref() lease.Ref { return s.ref }
+func (bystander) OnRevoked(context.Context, lease.Holder) error { return nil }
 
-func (s *fakeSlot) is(op string, count *int) error {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	if count != nil {
-		*count++
+// fill takes a slot of the rig's user that no session has.
+func (r *rig) fill() (release func()) {
+	r.t.Helper()
+	c := r.caller.Load()
+	l, err := r.engine.Acquire(r.t.Context(), lease.Request{Type: "test", Definition: r.docs.def, Tenant: c.Tenant, Project: c.Project, User: c.User})
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	defer s.e.notify()
-	if s.e.down || s.e.failing[op] {
-		return errStore
-	}
-	if s.e.holders[s.ref.Token] == nil {
-		reason := lease.Reason("")
-		if m := s.e.marks[s.ref.Token]; m != nil {
-			reason = m.Revocation.Reason
+	return func() {
+		if err := l.Release(context.Background()); err != nil {
+			r.t.Error(err)
 		}
-		return &lease.LostError{Reason: reason}
 	}
-	return nil
 }
 
-func (s *fakeSlot) Check(context.Context) error { return s.is("check", &s.e.checks) }
-func (s *fakeSlot) Peek(context.Context) error  { return s.is("peek", &s.e.peeks) }
-
-func (s *fakeSlot) UpdatePayload(_ context.Context, p lease.Payload) error {
-	if err := s.is("payload", nil); err != nil {
-		return err
-	}
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	s.e.holders[s.ref.Token].Payload = p
-	return nil
+// setCap changes the cap of the user level.
+func (r *rig) setCap(n int) {
+	r.docs.mu.Lock()
+	defer r.docs.mu.Unlock()
+	d := *r.docs.def
+	d.Caps = map[definition.Level]definition.Cap{definition.User: definition.Cap(n)}
+	r.docs.def = &d
 }
 
-func (s *fakeSlot) Release(context.Context) error {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	defer s.e.notify()
-	if s.e.down || s.e.failing["release"] {
-		return errStore
+// newProxy is another pod's proxy on the rig's engine.
+func newProxy(opt Options, e *engine) *Proxy {
+	opt.Leases = e
+	p, err := New(opt)
+	if err != nil {
+		panic(err)
 	}
-	delete(s.e.holders, s.ref.Token)
-	return nil
-}
-
-func (s *fakeSlot) ReleaseUnconfirmed(context.Context) error {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	defer s.e.notify()
-	if s.e.down || s.e.failing["release"] {
-		return errStore
-	}
-	if h := s.e.holders[s.ref.Token]; h != nil {
-		delete(s.e.holders, s.ref.Token)
-		h.State, h.Revocation = lease.Revoked, &lease.Revocation{Reason: lease.ReasonClose, At: time.Now()}
-		s.e.marks[h.Token] = h
-	}
-	return nil
+	return p
 }
 
 // fakeDocs resolves one server document and one definition.
@@ -327,7 +251,7 @@ func benchRig(b *testing.B, u *url.URL) *rig {
 // rig is a gateway pod in front of a test upstream.
 type rig struct {
 	t      testing.TB
-	engine *fakeEngine
+	engine *engine
 	docs   *fakeDocs
 	up     *testUpstream
 	proxy  *Proxy
@@ -343,7 +267,7 @@ var testKey = bytes.Repeat([]byte{7}, seal.KeySize)
 
 func newRig(t testing.TB, edit ...func(*rig)) *rig {
 	t.Helper()
-	r := &rig{t: t, engine: newFakeEngine(), up: newTestUpstream(t), counts: &counts{closed: map[string]int{}, served: map[string]int{}}}
+	r := &rig{t: t, engine: newEngine(t), up: newTestUpstream(t), counts: &counts{closed: map[string]int{}, served: map[string]int{}}}
 	u, _ := url.Parse(r.up.URL + "/mcp")
 	r.docs = &fakeDocs{doc: &server.Document{Name: "browser", Layer: document.System, Tenant: "acme", Project: "thesis", Transport: "http", URL: u,
 		Timeout: 10 * time.Second, InitTimeout: 5 * time.Second, MaxCall: time.Hour, OnBusy: "refuse", Lease: "browser"},
@@ -366,7 +290,7 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.opt.Seal, r.opt.Servers, r.opt.Definitions, r.opt.Observer = ring, r.docs, fakeDefs{r.docs}, r.counts
+	r.opt.Seal, r.opt.Servers, r.opt.Observer = ring, r.docs, r.counts
 	r.opt.Egress, r.opt.Limits = func() *egress.Policy { return policy }, func() config.Limits { return *r.limits.Load() }
 	if r.opt.Pod == "" {
 		r.opt.Pod = "pod-a"
@@ -374,7 +298,17 @@ func (r *rig) start() {
 	if testing.Verbose() && os.Getenv("SESSION_TEST_LOG") != "" {
 		r.opt.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
+	r.engine.start(r)
 	r.proxy = newProxy(r.opt, r.engine)
+	var handler lease.Handler = bystander{}
+	if r.engine.handles {
+		handler = r.proxy
+	}
+	r.engine.Register(HandlerType, handler)
+	r.engine.Register("test", bystander{})
+	if err := r.engine.Start(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
 	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if f := r.served.Load(); f != nil {
 			(*f)(req)

@@ -33,6 +33,14 @@ func (n Number) LogValue() slog.Value { return slog.StringValue(n.String()) }
 // key is the number as the payload's searchable member.
 func (n Number) key() string { return hex.EncodeToString(n[:]) }
 
+func parseNumber(key string) (n Number, ok bool) {
+	raw, err := hex.DecodeString(key)
+	if err != nil || len(raw) != len(n) {
+		return n, false
+	}
+	return Number(raw), true
+}
+
 func newNumber() (n Number) {
 	_, _ = rand.Read(n[:]) // never fails on systems that Go supports
 	return n

@@ -130,14 +130,14 @@ func TestALossInACall(t *testing.T) {
 		done := make(chan answer, 1)
 		go func() { done <- r.do("POST", id, call(7, "slow")) }()
 		<-r.up.entered
-		r.engine.set(func() { r.engine.down = true })
-		before := r.engine.checks
-		r.engine.until(t, "two looks at a store that is down", func() bool { return r.engine.checks >= before+2 })
+		r.engine.down(true)
+		before := r.engine.checks()
+		r.engine.until(t, "two looks at a store that is down", func() bool { return r.engine.checks() >= before+2 })
 		close(r.up.release)
 		if a := <-done; a.status != 200 {
 			t.Errorf("%+v", a)
 		}
-		r.engine.set(func() { r.engine.down = false })
+		r.engine.down(false)
 	})
 	t.Run("is touched while its session is being opened", func(t *testing.T) {
 		answer := make(chan struct{})
@@ -153,7 +153,7 @@ func TestALossInACall(t *testing.T) {
 		}
 		done := make(chan string, 1)
 		go func() { done <- r.open() }()
-		r.engine.until(t, "three checks of one open", func() bool { return r.engine.checks >= 3 })
+		r.engine.until(t, "three checks of one open", func() bool { return r.engine.checks() >= 3 })
 		close(answer)
 		<-done
 	})
@@ -163,7 +163,7 @@ func TestALossInACall(t *testing.T) {
 		done := make(chan answer, 1)
 		go func() { done <- r.do("POST", id, call(7, "slow")) }()
 		<-r.up.entered
-		r.engine.until(t, "three checks of one call", func() bool { return r.engine.checks >= 3 })
+		r.engine.until(t, "three checks of one call", func() bool { return r.engine.checks() >= 3 })
 		close(r.up.release)
 		<-done
 		<-r.proxy.traffic.wait()
@@ -184,8 +184,8 @@ func TestGetStreams(t *testing.T) {
 		if v := r.up.seen[len(r.up.seen)-1].Header.Get("Last-Event-ID"); v != "e-9" {
 			t.Errorf("Last-Event-ID %q", v)
 		}
-		r.engine.until(t, "peeks", func() bool { return r.engine.peeks >= 3 })
-		if r.engine.checks != 0 {
+		r.engine.until(t, "peeks", func() bool { return r.engine.peeks() >= 3 })
+		if r.engine.checks() != 0 {
 			t.Error("a stream that listens touched the lease")
 		}
 		r.engine.revoke(lease.ReasonRevoke)
@@ -284,8 +284,8 @@ func TestDeleteLooksAtTheStatus(t *testing.T) {
 		if a := r.do("DELETE", id, ""); a.status != 204 {
 			t.Errorf("%+v", a)
 		}
-		if r.engine.held() != 0 || (len(r.engine.marks) == 1) != c.marked || r.counts.closed[c.outcome] != 1 {
-			t.Errorf("upstream status %d: %d leases, %d marks, closed %v", c.status, r.engine.held(), len(r.engine.marks), r.counts.closed)
+		if r.engine.held() != 0 || (r.engine.marks() == 1) != c.marked || r.counts.closed[c.outcome] != 1 {
+			t.Errorf("upstream status %d: %d leases, %d marks, closed %v", c.status, r.engine.held(), r.engine.marks(), r.counts.closed)
 		}
 		r.up.onDelete = 0
 	}
@@ -423,9 +423,10 @@ func TestReopen(t *testing.T) {
 	t.Run("is refused with LEASE_BUSY where there is no slot, and stays possible", func(t *testing.T) {
 		r.engine.revoke(lease.ReasonRevoke)
 		r.do("POST", id, call(4, "x")).want(t, 200, 410, "LEASE_LOST")
-		r.engine.set(func() { r.engine.cap = 0 })
+		r.setCap(1)
+		release := r.fill()
 		r.do("POST", id, call(5, "x")).want(t, 200, 429, "LEASE_BUSY")
-		r.engine.set(func() { r.engine.cap = 1 })
+		release()
 		if a := r.do("POST", id, call(6, "x")); !strings.Contains(a.body, "result") {
 			t.Errorf("%+v", a)
 		}
@@ -479,16 +480,12 @@ func TestReplaceOwn(t *testing.T) {
 	})
 	t.Run("finds a ghost of another pod", func(t *testing.T) {
 		r := newRig(t, edit)
+		r.engine.clock(-time.Hour) // which is the lease's TTL
 		r.open()
 		b := newProxy(r.opt, r.engine)
 		defer func() { _ = b.Drain(t.Context(), true) }()
 		mine := r.proxy
 		r.proxy = b
-		r.engine.set(func() {
-			for _, h := range r.engine.holders {
-				h.LastSeenAt = time.Now().Add(-h.TTL)
-			}
-		})
 		r.open()
 		if r.engine.held() != 1 || r.up.live() != 1 {
 			t.Errorf("%d leases, %d upstream", r.engine.held(), r.up.live())
@@ -570,10 +567,8 @@ func TestForwardedCredentials(t *testing.T) {
 }
 
 func only(r *rig) lease.Holder {
-	r.engine.mu.Lock()
-	defer r.engine.mu.Unlock()
-	for _, h := range r.engine.holders {
-		return *h
+	for _, h := range r.engine.holders() {
+		return h
 	}
 	return lease.Holder{}
 }
@@ -582,7 +577,7 @@ func TestSessionsWithoutALease(t *testing.T) {
 	bare := func(r *rig) { r.docs.doc.Lease = "" }
 	t.Run("need no store", func(t *testing.T) {
 		r := newRig(t, bare)
-		r.engine.down = true
+		r.engine.down(true)
 		id := r.open()
 		if a := r.do("POST", id, call(1, "x")); a.status != 200 {
 			t.Errorf("%+v", a)
@@ -592,7 +587,7 @@ func TestSessionsWithoutALease(t *testing.T) {
 		}
 		r.do("POST", id, call(1, "x")).want(t, 404, 404, "SESSION_UNKNOWN")
 		r.clean()
-		r.engine.down = false
+		r.engine.down(false)
 	})
 	t.Run("are unknown once their upstream has forgotten them", func(t *testing.T) {
 		r := newRig(t, bare)

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 )
@@ -162,7 +161,7 @@ func TestAClientThatLeavesAsItReadsTheResultHasItsSession(t *testing.T) {
 	t.Run("at a program that starts slowly", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "go-on")
 		r := stdioRig(t, "wait", func(r *rig) { r.docs.doc.Env["SESSION_TEST_FILE"] = file })
-		r.proxy.slowStart = 10 * time.Millisecond
+		r.startsSlowly()
 		opens(t, r, func() {
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)

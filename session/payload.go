@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/hex"
+	"hash/maphash"
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -26,13 +27,13 @@ const (
 // maxKeptInit is the longest initialize that is kept to open a session again.
 const maxKeptInit = 64 << 10
 
-func (p *Proxy) payload(n Number, o owner, doc *server.Document, init []byte, caller string) lease.Payload {
+func (p *Proxy) payload(n Number, o owner, doc *server.Document, init []byte, authorization string) lease.Payload {
 	pl := lease.Payload{payServer: doc.Name, payEndpoint: endpointText(doc), payKey: n.key(), payPrincipal: hex.EncodeToString(o[:])}
 	if len(init) <= maxKeptInit {
 		pl[payInit] = string(init)
 	}
-	if doc.Auth.Type == "forward" && caller != "" {
-		pl[payForward] = p.kept.Seal([]byte(caller), []byte(n.key()))
+	if doc.Auth.Type == "forward" && authorization != "" {
+		pl[payForward] = p.kept.Seal([]byte(authorization), []byte(n.key()))
 	}
 	return pl
 }
@@ -44,8 +45,8 @@ func endpointText(doc *server.Document) string {
 	return doc.URL.String()
 }
 
-// keptCaller is the credential of auth forward in a payload.
-func (p *Proxy) keptCaller(pl lease.Payload) string {
+// openAuthorization is the credential of auth forward in a payload.
+func (p *Proxy) openAuthorization(pl lease.Payload) string {
 	if pl[payForward] == "" {
 		return ""
 	}
@@ -56,32 +57,27 @@ func (p *Proxy) keptCaller(pl lease.Payload) string {
 	return string(b)
 }
 
-// callerOf is the credential that a session with auth forward last used, where
-// no request brings one.
-func (p *Proxy) callerOf(ctx context.Context, doc *server.Document, sl slot) string {
-	if doc == nil || doc.Auth.Type != "forward" || sl.Noop() {
+// keptAuthorization is the credential that a session with auth forward last used,
+// where no request brings one.
+func (p *Proxy) keptAuthorization(ctx context.Context, doc *server.Document, l *lease.Lease) string {
+	if doc.Auth.Type != "forward" || l.Noop() {
 		return ""
 	}
-	h, err := p.holder(ctx, lease.Filter{Token: sl.Ref().Token, States: []lease.State{lease.Held, lease.Revoked}})
+	h, err := p.holder(ctx, lease.Filter{Token: l.Ref().Token, States: []lease.State{lease.Held, lease.Revoked}})
 	if err != nil || h == nil {
 		return ""
 	}
-	return p.keptCaller(h.Payload)
+	return p.openAuthorization(h.Payload)
 }
 
-// sameEndpoint reports whether the document still leads where the session was
-// opened.
-func (s *live) sameEndpoint(doc *server.Document) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.doc == doc {
-		return true
+var prints = maphash.MakeSeed()
+
+// fingerprint tells whether a credential has changed, within this process.
+func fingerprint(secret string) uint64 {
+	if secret == "" {
+		return 0
 	}
-	if s.endpoint != endpointOf(doc.URL) {
-		return false
-	}
-	s.doc = doc
-	return true
+	return maphash.String(prints, secret)
 }
 
 // sessionOf is the upstream session id of a payload.

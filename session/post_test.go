@@ -18,6 +18,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
 // rpc is the error in an answer.
@@ -263,7 +264,7 @@ func TestNotificationsAreAccepted(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	if r.engine.checks != 0 {
+	if r.engine.checks() != 0 {
 		t.Error("a notification touched the lease")
 	}
 }
@@ -285,16 +286,16 @@ func TestBatchesOf20250326AreCheckedOnce(t *testing.T) {
 	if a := r.do("POST", id, batch); a.status != 200 || a.body != batch {
 		t.Fatalf("%+v", a)
 	}
-	if r.engine.checks != 1 {
-		t.Errorf("%d checks", r.engine.checks)
+	if r.engine.checks() != 1 {
+		t.Errorf("%d checks", r.engine.checks())
 	}
-	r.engine.set(func() { r.engine.down = true })
+	r.engine.down(true)
 	a := r.do("POST", id, batch)
 	var es []rpc
 	if err := json.Unmarshal([]byte(a.body), &es); err != nil || len(es) != 2 || string(es[1].ID) != "2" || es[1].Error.Code != 503 {
 		t.Errorf("a refused batch: %+v", a)
 	}
-	r.engine.set(func() { r.engine.down = false })
+	r.engine.down(false)
 }
 
 func TestEveryCallIsCheckedAndOthersOnlyLook(t *testing.T) {
@@ -303,8 +304,8 @@ func TestEveryCallIsCheckedAndOthersOnlyLook(t *testing.T) {
 	r.do("POST", id, call(1, "echo"))
 	r.do("POST", id, call(2, "echo"))
 	r.do("POST", id, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`)
-	if r.engine.checks != 2 || r.engine.peeks != 1 {
-		t.Errorf("%d checks, %d peeks", r.engine.checks, r.engine.peeks)
+	if r.engine.checks() != 2 || r.engine.peeks() != 1 {
+		t.Errorf("%d checks, %d peeks", r.engine.checks(), r.engine.peeks())
 	}
 }
 
@@ -314,23 +315,23 @@ func TestACallWithoutAnIDIsCheckedToo(t *testing.T) {
 	const silent = `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}`
 	r := newRig(t)
 	id := r.open()
-	if a := r.do("POST", id, silent); a.status != 202 || r.engine.checks != 1 {
-		t.Errorf("%+v, %d checks", a, r.engine.checks)
+	if a := r.do("POST", id, silent); a.status != 202 || r.engine.checks() != 1 {
+		t.Errorf("%+v, %d checks", a, r.engine.checks())
 	}
 	seen := len(r.up.seen)
-	r.engine.set(func() { r.engine.down = true })
+	r.engine.down(true)
 	r.do("POST", id, silent).want(t, 503, 503, "LEASE_UNAVAILABLE")
 	if len(r.up.seen) != seen {
 		t.Error("it went up unchecked while the store was down")
 	}
-	r.engine.set(func() { r.engine.down = false })
+	r.engine.down(false)
 }
 
 func TestStoreDown(t *testing.T) {
 	t.Run("at open is LEASE_UNAVAILABLE and opens nothing", func(t *testing.T) {
 		var log bytes.Buffer
 		r := newRig(t, func(r *rig) { r.opt.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-		r.engine.set(func() { r.engine.down = true })
+		r.engine.down(true)
 		a := r.do("POST", "", initBody)
 		a.want(t, 200, 503, "LEASE_UNAVAILABLE")
 		if a.header.Get("Mcp-Session-Id") != "" || len(r.up.seen) != 0 {
@@ -342,7 +343,7 @@ func TestStoreDown(t *testing.T) {
 	})
 	t.Run("at the payload gives back and ends what was opened", func(t *testing.T) {
 		r := newRig(t)
-		r.engine.failing["payload"] = true
+		r.engine.store.Fail(storetest.ErrDown, "setPayload")
 		a := r.do("POST", "", initBody)
 		a.want(t, 200, 503, "LEASE_UNAVAILABLE")
 		if a.header.Get("Mcp-Session-Id") != "" {
@@ -353,12 +354,12 @@ func TestStoreDown(t *testing.T) {
 	t.Run("at a check refuses the call and keeps the session", func(t *testing.T) {
 		r := newRig(t)
 		id := r.open()
-		r.engine.set(func() { r.engine.down = true })
+		r.engine.down(true)
 		r.do("POST", id, call(1, "echo")).want(t, 200, 503, "LEASE_UNAVAILABLE")
 		if a := r.do("POST", id, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != 200 {
 			t.Errorf("ping: %+v", a)
 		}
-		r.engine.set(func() { r.engine.down = false })
+		r.engine.down(false)
 		if a := r.do("POST", id, call(1, "echo")); a.status != 200 {
 			t.Errorf("after the outage: %+v", a)
 		}
@@ -366,7 +367,7 @@ func TestStoreDown(t *testing.T) {
 	t.Run("at release still ends the upstream session and answers 204", func(t *testing.T) {
 		r := newRig(t)
 		id := r.open()
-		r.engine.set(func() { r.engine.failing["release"] = true })
+		r.engine.store.Fail(storetest.ErrDown, "deleteHolder")
 		if a := r.do("DELETE", id, ""); a.status != 204 || r.up.live() != 0 {
 			t.Errorf("%+v", a)
 		}
@@ -376,18 +377,19 @@ func TestStoreDown(t *testing.T) {
 
 func TestBusyAtOpen(t *testing.T) {
 	r := newRig(t)
-	r.engine.cap = 1
+	r.setCap(1)
 	r.open()
+	r.engine.clock(90 * time.Second)
 	a := r.do("POST", "", initBody)
 	e := a.want(t, 200, 429, "LEASE_BUSY")
-	if a.header.Get("Mcp-Session-Id") != "" || a.header.Get("Retry-After") != "2" || string(e.ID) != "1" {
+	if a.header.Get("Mcp-Session-Id") != "" || a.header.Get("Retry-After") != "1" || string(e.ID) != "1" {
 		t.Errorf("%+v", a)
 	}
 	d := e.Error.Data
-	if d["level"] != "user" || d["cap"] != 1.0 || d["count"] != 1.0 || d["oldestAgeSeconds"] != 90.0 || d["retryAfterMs"] != 2000.0 || d["resource"] != "browser" {
+	if d["level"] != "user" || d["cap"] != 1.0 || d["count"] != 1.0 || d["oldestAgeSeconds"] != 90.0 || d["retryAfterMs"] != 1000.0 || d["resource"] != "browser" {
 		t.Errorf("data: %v", d)
 	}
-	if !strings.Contains(e.Error.Message, "user limit") || !strings.Contains(e.Error.Message, "try again in about 2 s") {
+	if !strings.Contains(e.Error.Message, "user limit") || !strings.Contains(e.Error.Message, "try again in about 1 s") {
 		t.Errorf("message: %s", e.Error.Message)
 	}
 	if r.up.live() != 1 {
@@ -539,9 +541,9 @@ func TestASessionThatIsOpenedTooLateIsEnded(t *testing.T) {
 		for range 10 {
 			r.do("POST", "", initBody).want(t, 200, 502, "UPSTREAM_UNAVAILABLE")
 		}
-		r.proxy.late.mu.Lock()
-		defer r.proxy.late.mu.Unlock()
-		if n := len(r.proxy.late.cancels); n == 0 || n > 3 {
+		r.proxy.orphans.mu.Lock()
+		defer r.proxy.orphans.mu.Unlock()
+		if n := len(r.proxy.orphans.cancels); n == 0 || n > 3 {
 			t.Errorf("%d late answers are waited for, where a third of limits.perPod is 3", n)
 		}
 	})

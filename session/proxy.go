@@ -26,7 +26,8 @@ const HandlerType = "mcp"
 
 // Leases is what a session needs of the lease engine; *lease.Manager is one.
 type Leases interface {
-	Acquire(ctx context.Context, r lease.Request) (*lease.Lease, error)
+	AcquireNamed(ctx context.Context, n lease.Named, r lease.Request) (*lease.Lease, error)
+	Resolve(ctx context.Context, n lease.Named, r lease.Request) (*definition.Definition, error)
 	Attach(r lease.Ref) *lease.Lease
 	LostReason(ctx context.Context, t lease.Token) lease.Reason
 	Find(ctx context.Context, f lease.Filter) ([]lease.Holder, error)
@@ -50,16 +51,15 @@ type Forwarder interface {
 
 // Options wires a Proxy.
 type Options struct {
-	Leases      Leases
-	Servers     server.Resolver
-	Definitions definition.Resolver
-	Egress      func() *egress.Policy // the one in force now
-	Seal        *seal.Ring
-	Observer    Observer
-	Forwarder   Forwarder // nil on a single pod
-	Pod         lease.PodID
-	Session     config.Session
-	Limits      func() config.Limits // those in force now
+	Leases    Leases
+	Servers   server.Resolver
+	Egress    func() *egress.Policy // the one in force now
+	Seal      *seal.Ring
+	Observer  Observer
+	Forwarder Forwarder // nil on a single pod
+	Pod       lease.PodID
+	Session   config.Session
+	Limits    func() config.Limits // those in force now
 	// Places are what limits.perPod divides, shared with whatever else serves
 	// callers in the pod; nil makes a pool of the session proxy's own.
 	Places *quota.Pool
@@ -69,8 +69,7 @@ type Options struct {
 // Proxy serves MCP clients.
 type Proxy struct {
 	opt      Options
-	engine   engine
-	spawn    func(ctx context.Context, c stdio.Command) (process, error)
+	start    func(ctx context.Context, c stdio.Command) (bridge, error)
 	up       *upstream.Client
 	ids      *seal.Box
 	kept     *seal.Box // credentials of auth forward
@@ -79,9 +78,10 @@ type Proxy struct {
 	epoch    time.Time
 	draining atomic.Bool
 	pods     podCache
-	late     latecomers
+	orphans  orphans
 
-	slowStart time.Duration // defaultSlowStart
+	closing context.Context // ends when calls under way have outlasted a drain
+	hurry   context.CancelFunc
 
 	janitor     *time.Timer
 	janitorMu   sync.Mutex // held while the janitor runs, so that Drain can wait for it
@@ -93,7 +93,7 @@ func New(opt Options) (*Proxy, error) {
 	switch {
 	case opt.Leases == nil:
 		return nil, errors.New("session: no lease engine")
-	case opt.Servers == nil || opt.Definitions == nil:
+	case opt.Servers == nil:
 		return nil, errors.New("session: no documents")
 	case opt.Seal == nil:
 		return nil, errors.New("session: no keys for session ids")
@@ -102,10 +102,6 @@ func New(opt Options) (*Proxy, error) {
 	case opt.Observer == nil:
 		return nil, errors.New("session: no observer")
 	}
-	return newProxy(opt, leases{opt.Leases}), nil
-}
-
-func newProxy(opt Options, e engine) *Proxy {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -113,15 +109,16 @@ func newProxy(opt Options, e engine) *Proxy {
 		opt.Session.Idle = 30 * time.Minute
 	}
 	p := &Proxy{
-		opt: opt, engine: e, spawn: startProcess, up: upstream.NewClient(opt.Egress), epoch: time.Now(), slowStart: defaultSlowStart,
+		opt: opt, start: startBridge, up: upstream.NewClient(opt.Egress), epoch: time.Now(),
 		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
 	}
+	p.closing, p.hurry = context.WithCancel(context.Background())
 	p.table.init()
 	if p.traffic.places = opt.Places; p.traffic.places == nil {
 		p.traffic.places = quota.New(func() int64 { return int64(opt.Limits().PerPod) })
 	}
 	p.janitor = time.AfterFunc(p.janitorEvery(), p.tidy)
-	return p
+	return p, nil
 }
 
 // Serve answers one MCP request of an authenticated and authorized caller for a

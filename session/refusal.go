@@ -7,10 +7,8 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -31,9 +29,23 @@ const (
 	rpcUnsupported = -32022
 )
 
+// form is how a refusal is told.
+type form uint8
+
+const (
+	// asStatus is an HTTP status with a JSON-RPC error as its body.
+	asStatus form = iota
+	// asError is a JSON-RPC error with HTTP 200 where a request waits for a
+	// response, and asStatus where none does.
+	asError
+	// silent is for a client that is gone, or has its answer from another pod.
+	silent
+)
+
 // refusal is an answer of the gateway itself.
 type refusal struct {
-	status     int // HTTP
+	form       form
+	status     int // HTTP, unless it is told as a JSON-RPC error
 	code       int // JSON-RPC
 	message    string
 	data       any
@@ -41,18 +53,10 @@ type refusal struct {
 	allow      string
 }
 
-// data is error.data of the gateway's refusals.
-type data struct {
-	Code             string           `json:"code"`
-	Reason           string           `json:"reason,omitempty"`
-	Resource         string           `json:"resource,omitempty"`
-	Level            definition.Level `json:"level,omitempty"`
-	Cap              *int             `json:"cap,omitempty"`
-	Count            *int             `json:"count,omitempty"`
-	RetryAfterMs     *int64           `json:"retryAfterMs,omitempty"`
-	OldestAgeSeconds *int64           `json:"oldestAgeSeconds,omitempty"`
-	Permanent        bool             `json:"permanent,omitempty"`
-	Limit            string           `json:"limit,omitempty"`
+// refusalData is error.data of the gateway's refusals.
+type refusalData struct {
+	lease.RefusalData
+	Limit string `json:"limit,omitempty"`
 }
 
 type rpcError struct {
@@ -91,14 +95,32 @@ func (f *refusal) write(w http.ResponseWriter, body []byte, env *wire.Envelope) 
 	if f.allow != "" {
 		h["Allow"] = []string{f.allow}
 	}
+	status := f.status
+	if f.form == asError && waits(env) {
+		status = http.StatusOK
+	}
 	answer := f.answer(body, env)
 	h["Content-Length"] = []string{strconv.Itoa(len(answer))}
-	w.WriteHeader(f.status)
+	w.WriteHeader(status)
 	_, _ = w.Write(answer)
 }
 
+// waits reports whether a message wants a response.
+func waits(env *wire.Envelope) bool {
+	if env == nil {
+		return false
+	}
+	for i := range env.Messages {
+		if env.Messages[i].Request() {
+			return true
+		}
+	}
+	return false
+}
+
+// answer is the body of the refusal.
 func (f *refusal) answer(body []byte, env *wire.Envelope) []byte {
-	if env == nil || env.Batch && f.status == http.StatusBadRequest {
+	if env == nil || env.Batch && f.form == asStatus && f.status == http.StatusBadRequest {
 		return f.render(nil) // a body that is refused as a whole is one error
 	}
 	if !env.Batch {
@@ -142,19 +164,47 @@ func scanRefusal(err error) *refusal {
 	return badRequest(rpcInvalid, "not a JSON-RPC message: %v", err)
 }
 
+// refuseStatus is a refusal whose JSON-RPC code is its HTTP status.
+func refuseStatus(status int, message string) *refusal {
+	return &refusal{status: status, code: status, message: message}
+}
+
+func wrongVerb(message, allow string) *refusal {
+	return &refusal{status: http.StatusMethodNotAllowed, code: http.StatusMethodNotAllowed, message: message, allow: allow}
+}
+
+func bodyTooLarge(limit int64) *refusal {
+	f := refuseStatus(http.StatusRequestEntityTooLarge, "the body is over the gateway's limit limits.requestBody of "+size(limit))
+	f.data = limitData("limits.requestBody", 0)
+	return f
+}
+
 func unknownServer() *refusal {
-	return &refusal{status: http.StatusNotFound, code: 404, message: "there is no such server in this project, or it is disabled"}
+	return refuseStatus(http.StatusNotFound, "there is no such server in this project, or it is disabled")
 }
 
 func unknownSession() *refusal {
-	return &refusal{status: http.StatusNotFound, code: 404, data: data{Code: codeSession},
-		message: "unknown session: it has ended, or it is not yours; initialize a new one"}
+	f := refuseStatus(http.StatusNotFound, "unknown session: it has ended, or it is not yours; initialize a new one")
+	f.data = refusalData{RefusalData: lease.RefusalData{Code: codeSession}}
+	return f
 }
 
+// limitData is the data of a limit of the gateway's own.
+func limitData(limit string, retryAfter time.Duration) refusalData {
+	d := refusalData{RefusalData: lease.RefusalData{Code: codeLimit}, Limit: limit}
+	if retryAfter > 0 {
+		ms := retryAfter.Milliseconds()
+		d.RetryAfterMs = &ms
+	}
+	return d
+}
+
+const limitRetry = 5 * time.Second
+
 func limitReached(limit string, max int) *refusal {
-	return &refusal{status: http.StatusOK, code: 429, retryAfter: 5 * time.Second,
+	return &refusal{form: asError, status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: limitRetry,
 		message: fmt.Sprintf("%s: the gateway's limit %s of %d is reached; try again in about 5 s", codeLimit, limit, max),
-		data:    data{Code: codeLimit, Limit: limit, RetryAfterMs: ptr(int64(5000))}}
+		data:    limitData(limit, limitRetry)}
 }
 
 // shareTaken is LIMIT_REACHED for a caller that has its share of limits.perPod.
@@ -166,64 +216,53 @@ func (p *Proxy) shareTaken() *refusal {
 }
 
 func tooManyStreams() *refusal {
-	return &refusal{status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: 5 * time.Second,
+	return &refusal{status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: limitRetry,
 		message: fmt.Sprintf("%s: this session has %d GET streams open already; a client needs one", codeLimit, maxStreams),
-		data:    data{Code: codeLimit, RetryAfterMs: ptr(int64(5000))}}
+		data:    limitData("", limitRetry)}
 }
 
 func stopping() *refusal {
-	return &refusal{status: http.StatusOK, code: 503, retryAfter: 2 * time.Second,
+	ms := int64(2000)
+	return &refusal{form: asError, status: http.StatusServiceUnavailable, code: http.StatusServiceUnavailable, retryAfter: 2 * time.Second,
 		message: codeDraining + ": this gateway process is stopping and takes no new session; try again in about 2 s",
-		data:    data{Code: codeDraining, RetryAfterMs: ptr(int64(2000))}}
+		data:    refusalData{RefusalData: lease.RefusalData{Code: codeDraining, RetryAfterMs: &ms}}}
 }
 
 // upstreamDown is UPSTREAM_UNAVAILABLE; why continues "the server … cannot be used:".
 func upstreamDown(server, why string) *refusal {
-	return &refusal{status: http.StatusOK, code: 502, data: data{Code: codeUpstream},
+	return &refusal{form: asError, status: http.StatusBadGateway, code: http.StatusBadGateway,
+		data:    refusalData{RefusalData: lease.RefusalData{Code: codeUpstream}},
 		message: fmt.Sprintf("%s: the server %s cannot be used: %s", codeUpstream, server, why)}
 }
 
 // leaseRefusal is LEASE_BUSY or LEASE_UNAVAILABLE.
 func leaseRefusal(err error) *refusal {
-	var busy *lease.BusyError
-	if errors.As(err, &busy) {
-		d := data{Code: lease.CodeBusy, Resource: busy.Resource, Level: busy.Level, RetryAfterMs: ptr(busy.RetryAfter.Milliseconds())}
-		if busy.Level != definition.Global { // its figures belong to no tenant
-			d.Cap, d.Count, d.OldestAgeSeconds = ptr(int(busy.Cap)), ptr(busy.Count), ptr(busy.OldestSeconds())
-		}
-		return &refusal{status: http.StatusOK, code: 429, message: busy.Error(), data: d, retryAfter: max(busy.RetryAfter, time.Second)}
+	l := lease.RefusalOf(err)
+	f := &refusal{form: asError, status: http.StatusServiceUnavailable, message: l.Message, data: refusalData{RefusalData: l.Data}, retryAfter: l.RetryAfter}
+	if l.Data.Code == lease.CodeBusy {
+		f.status = http.StatusTooManyRequests
 	}
-	f := &refusal{status: http.StatusOK, code: 503}
-	d := data{Code: lease.CodeUnavailable}
-	why := "it is not known whether there is a free slot"
-	var un *lease.UnavailableError
-	if errors.As(err, &un) {
-		why, d.Level, d.Permanent = un.Why, un.Level, un.Permanent
-	}
-	f.message = lease.CodeUnavailable + ": " + why
-	if !d.Permanent {
-		f.retryAfter = 5 * time.Second
-		f.message = strings.TrimSuffix(f.message, "; try again") + "; try again in about 5 s"
-		d.RetryAfterMs = ptr(int64(5000))
-	}
-	f.data = d
+	f.code = f.status
 	return f
 }
 
-// lost is LEASE_LOST. status is 404, or 200 for callers that stay on their id.
-func lost(status int, reason lease.Reason) *refusal {
-	told := string(reason)
-	switch reason {
-	case lease.ReasonIdle, lease.ReasonPod, lease.ReasonRevoke:
-	default:
-		told = "unknown"
+// rpcLost is the JSON-RPC code of LEASE_LOST.
+const rpcLost = http.StatusGone
+
+// sessionLost is LEASE_LOST: HTTP 404, or a JSON-RPC error for a caller that
+// stays on its id, whose next call opens the session again.
+func sessionLost(reason lease.Reason, stays bool) *refusal {
+	l := lease.RefusalOf(&lease.LostError{Reason: reason})
+	f := &refusal{status: http.StatusNotFound, code: rpcLost, message: l.Message + "; initialize a new session", data: refusalData{RefusalData: l.Data}}
+	if stays {
+		f.form, f.message = asError, l.Message+"; the next call opens a new one"
 	}
-	next := "; initialize a new session"
-	if status == http.StatusOK {
-		next = "; the next call opens a new one"
-	}
-	return &refusal{status: status, code: 410, message: (&lease.LostError{Reason: reason}).Error() + next,
-		data: data{Code: lease.CodeLost, Reason: told}}
+	return f
 }
 
-func ptr[T any](v T) *T { return &v }
+// lostAtOpen is LEASE_LOST before the session was opened.
+func lostAtOpen(reason lease.Reason) *refusal {
+	f := sessionLost(reason, true)
+	f.message = (&lease.LostError{Reason: reason}).Error() + " while the session was being opened; try again"
+	return f
+}

@@ -27,8 +27,8 @@ const olderRevision = "2024-11-05"
 
 // revision refuses a request whose header names an unknown revision. A header
 // that is absent stands for the revision of the session.
-func (t *turn) revision() *refusal {
-	v := t.r.Header[upstream.HeaderProtocol]
+func (q *request) revision() *refusal {
+	v := q.r.Header[upstream.HeaderProtocol]
 	if len(v) == 0 {
 		return nil
 	}

@@ -20,24 +20,18 @@ const giveUpAfter = 24 * time.Hour
 // is idempotent: a DELETE of a session that is gone counts as done. An error
 // means not confirmed.
 func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
-	if s := p.byToken(&h); s != nil {
-		sl, _, _ := s.held()
+	if s := p.table.of(&h); s != nil {
 		// A late revocation of a session that was opened again closes nothing
 		// of the new one.
-		if sl.Ref().Token == h.Token {
+		if held := s.hold.Load(); held.lease.Ref().Token == h.Token {
 			var reason lease.Reason
 			if h.Revocation != nil {
 				reason = h.Revocation.Reason
 			}
 			if reason == "" { // a holder as it was before its mark
-				reason = p.engine.lostReason(ctx, h.Token)
+				reason = p.opt.Leases.LostReason(ctx, h.Token)
 			}
-			if s.close(wasLost, reason, &lostCause{reason}) {
-				p.opt.Log.InfoContext(ctx, "session revoked", "session", s.number, "server", s.server, "reason", reason)
-			}
-			if c := s.takeChild(); c != nil {
-				p.closeChild(ctx, s.tenant, c)
-			}
+			p.end(ctx, s, held, ending{cause: revoked, reason: reason})
 		}
 	}
 	if h.PodBound || h.Payload[paySession] == "" {
@@ -66,13 +60,7 @@ func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
 }
 
 func (p *Proxy) endRevoked(ctx context.Context, doc *server.Document, h *lease.Holder) error {
-	auth, err := p.auth(ctx, doc)
-	outcome := upstream.Unreachable
-	if err == nil {
-		outcome, err = p.up.End(ctx, upstream.Ending{URL: doc.URL, Untrusted: doc.Untrusted, Auth: auth, Caller: p.keptCaller(h.Payload),
-			Session: sessionOf(h.Payload), Protocol: h.Payload[payProtocol]})
-	}
-	p.opt.Observer.Closed(string(outcome))
+	outcome, err := p.deleteUpstream(ctx, doc, sessionOf(h.Payload), h.Payload[payProtocol], p.openAuthorization(h.Payload))
 	if outcome == upstream.Confirmed {
 		return nil
 	}

@@ -124,22 +124,19 @@ func TestALossThatACallFindsEndsTheStreams(t *testing.T) {
 
 func TestReplaceOwnTakesTheOldestOfTheSameServer(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.docs.doc.OnBusy, r.engine.cap = "replaceOwn", 4 })
+	r.engine.clock(-time.Hour)
 	elsewhere := r.open()
-	r.engine.set(func() {
-		for _, h := range r.engine.holders {
-			h.Payload[payServer] = "another"
-		}
-	})
+	other := only(r)
+	other.Payload[payServer] = "another"
+	if ok, err := r.engine.mem.SetPayload(t.Context(), other.Token, other.Payload); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
 	var ids []string
-	for range 3 {
+	for _, age := range []time.Duration{time.Minute, 3 * time.Minute, 2 * time.Minute} {
+		r.engine.clock(-age)
 		ids = append(ids, r.open())
 	}
-	// They were opened within one tick of some clocks.
-	r.engine.set(func() {
-		for token, age := range map[lease.Token]time.Duration{"token-1": time.Hour, "token-2": time.Minute, "token-3": 3 * time.Minute, "token-4": 2 * time.Minute} {
-			r.engine.holders[token].CreatedAt = time.Now().Add(-age)
-		}
-	})
+	r.engine.clock(0)
 	r.open()
 	for i, id := range append(ids, elsewhere) {
 		if a := r.do("POST", id, call(1, "x")); (a.status == 200) != (i != 1) {
@@ -246,16 +243,13 @@ func TestASessionWithoutACallIsNotTouched(t *testing.T) {
 	defer s.close()
 	r.do("POST", id, call(1, "x"))
 	<-r.proxy.traffic.wait()
-	r.engine.mu.Lock()
-	checks, peeks := r.engine.checks, r.engine.peeks
-	r.engine.mu.Unlock()
-	r.engine.until(t, "looks of the stream", func() bool { return r.engine.peeks >= peeks+5 })
+	checks, peeks := r.engine.checks(), r.engine.peeks()
+	r.engine.until(t, "looks of the stream", func() bool { return r.engine.peeks() >= peeks+5 })
 	// One look of the call may have been under way at its end; a session that was
 	// touched would have been so as often as its stream has looked.
-	if r.engine.mu.Lock(); r.engine.checks > checks+1 {
-		t.Errorf("%d touches without a call", r.engine.checks-checks)
+	if n := r.engine.checks() - checks; n > 1 {
+		t.Errorf("%d touches without a call", n)
 	}
-	r.engine.mu.Unlock()
 }
 
 func TestTheMethodMayStandBehind20MiB(t *testing.T) {
@@ -266,8 +260,8 @@ func TestTheMethodMayStandBehind20MiB(t *testing.T) {
 	if a := r.do("POST", id, body); a.status != 200 || a.body != `{"jsonrpc":"2.0","id":7,"result":{"content":[]}}` {
 		t.Fatalf("%+v", a)
 	}
-	if r.engine.checks != 1 || r.up.bodies[len(r.up.bodies)-1] != body {
-		t.Errorf("%d checks; the body arrived whole: %v", r.engine.checks, r.up.bodies[len(r.up.bodies)-1] == body)
+	if r.engine.checks() != 1 || r.up.bodies[len(r.up.bodies)-1] != body {
+		t.Errorf("%d checks; the body arrived whole: %v", r.engine.checks(), r.up.bodies[len(r.up.bodies)-1] == body)
 	}
 }
 
@@ -313,9 +307,9 @@ func TestAChildsCallEndsWithItsLease(t *testing.T) {
 	before := 0
 	r.engine.until(t, "the call's lease is checked", func() bool {
 		if before == 0 {
-			before = r.engine.checks
+			before = r.engine.checks()
 		}
-		return r.engine.checks >= before+2
+		return r.engine.checks() >= before+2
 	})
 	r.engine.revoke(lease.ReasonRevoke)
 	e := (<-done).want(t, 404, 410, "LEASE_LOST")
@@ -378,10 +372,10 @@ func TestNoLogShowsAWholeIDOrACredential(t *testing.T) {
 	r.up.onDelete = 503
 	r.up.mu.Unlock()
 	r.do("DELETE", first, "") // not confirmed
-	r.engine.set(func() { r.engine.down = true })
+	r.engine.down(true)
 	r.do("POST", second, call(1, "x")) // not checked
 	r.do("POST", "", initBody)
-	r.engine.set(func() { r.engine.down = false })
+	r.engine.down(false)
 	if err := r.proxy.OnRevoked(t.Context(), r.engine.revoke(lease.ReasonRevoke)); err == nil {
 		t.Error("the fourth session's end is confirmed")
 	}

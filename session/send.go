@@ -5,54 +5,75 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
 
-// leg is one request to an upstream server.
-type leg struct {
-	doc     *server.Document
-	method  string
-	header  http.Header // the client's; only what may pass does
-	caller  string      // the client's Authorization where it may go up
-	body    *wire.Buffer
-	session upstream.SessionID
-	version string // sent where the client sends none
+// upstreamRequest is one request to an upstream server.
+type upstreamRequest struct {
+	doc           *server.Document
+	via           http.RoundTripper // nil: the network
+	method        string
+	header        http.Header // the client's; only what may pass does
+	authorization string      // the client's, where it may go up
+	body          *wire.Buffer
+	session       upstream.SessionID
+	version       string // sent where the client sends none
 }
 
-// send sends a leg with the credential of its document. The answer's body ends
-// with ctx.
-func (p *Proxy) send(ctx context.Context, l leg) (*http.Response, error) {
-	h := upstream.RequestHeader(l.header)
-	if l.session != "" {
-		h[upstream.HeaderSession] = []string{string(l.session)}
+// toUpstream is a request like q's to what the session holds.
+func (q *request) toUpstream(h *hold) upstreamRequest {
+	return upstreamRequest{doc: q.doc, via: h.transport(), method: q.r.Method, header: q.r.Header, authorization: q.authorization(),
+		body: q.body, session: h.upstream, version: h.version}
+}
+
+// childURL stands for the address of a child, which nobody looks up.
+var childURL = &url.URL{Scheme: "stdio", Host: "child", Path: "/"}
+
+// send sends a request with the credential of its document. The answer's body
+// ends with ctx.
+func (p *Proxy) send(ctx context.Context, u upstreamRequest) (*http.Response, error) {
+	h := upstream.RequestHeader(u.header)
+	if u.session != "" {
+		h[upstream.HeaderSession] = []string{string(u.session)}
 	}
-	if l.version >= headerRevision {
+	if u.version >= headerRevision {
 		if _, ok := h[upstream.HeaderProtocol]; !ok {
-			h[upstream.HeaderProtocol] = []string{l.version}
+			h[upstream.HeaderProtocol] = []string{u.version}
 		}
 	}
-	auth, err := p.auth(ctx, l.doc)
+	to := u.doc.URL
+	if u.via != nil {
+		to = childURL
+	}
+	req := &http.Request{Method: u.method, URL: to, Host: to.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	if u.body != nil {
+		req.Body = u.body.Reader()
+		req.ContentLength = int64(len(u.body.B))
+	}
+	if u.via != nil {
+		return u.via.RoundTrip(req.WithContext(ctx))
+	}
+	auth, err := p.auth(ctx, u.doc)
+	if err == nil {
+		err = p.up.Authorize(ctx, h, auth, u.authorization, u.doc.Untrusted)
+	}
 	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
 		return nil, err
 	}
-	if err := p.up.Authorize(ctx, h, auth, l.caller, l.doc.Untrusted); err != nil {
-		return nil, err
-	}
-	req := &http.Request{Method: l.method, URL: l.doc.URL, Host: l.doc.URL.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	if l.body != nil {
-		req.Body = l.body.Reader()
-		req.ContentLength = int64(len(l.body.B))
-	}
-	resp, err := p.up.Do(req.WithContext(ctx), l.doc.Untrusted)
+	resp, err := p.up.Do(req.WithContext(ctx), u.doc.Untrusted)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		p.up.Rejected(auth, l.doc.Untrusted)
+		p.up.Rejected(auth, u.doc.Untrusted)
 	}
 	return resp, err
 }
@@ -69,21 +90,25 @@ func (p *Proxy) auth(ctx context.Context, doc *server.Document) (config.Auth, er
 	return a, nil
 }
 
-// failed says why a leg got no usable answer.
-func (p *Proxy) failed(ctx context.Context, t *turn, err error) *refusal {
-	cause := context.Cause(ctx)
+// failed says why an upstream request got no usable answer.
+func (q *request) failed(x *exchange, err error) *refusal {
+	cause := context.Cause(x.ctx)
 	switch {
-	case errors.Is(cause, errSilent), errors.Is(cause, errTooLong):
-		return upstreamDown(t.server, tookTooLong(cause, t.doc.Timeout, t.doc.MaxCall))
+	case x.s != nil && lossOf(x.ctx) != nil:
+		return q.lossRefusal(x.s)
+	case errors.Is(cause, errTooLong):
+		return upstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
+	case errors.Is(cause, errSilent):
+		return upstreamDown(q.server, fmt.Sprintf("it sent nothing for timeoutSeconds (%.0f s)", q.doc.Timeout.Seconds()))
 	case errors.Is(cause, errStopped):
 		return stopping()
-	case errors.Is(cause, errEnded):
-		return unknownSession()
 	case errors.Is(err, errUnanswered):
-		return upstreamDown(t.server, "it ended its answer without a result")
+		return upstreamDown(q.server, "it ended its answer without a result")
+	case errors.Is(err, stdio.ErrTooLong):
+		return upstreamDown(q.server, "the message is over the 32 MiB that a stdio server takes")
 	}
-	p.opt.Log.WarnContext(ctx, "upstream request failed", "tenant", t.c.Tenant, "project", t.c.Project, "server", t.server, "error", err)
-	return upstreamDown(t.server, upstream.Why(err))
+	q.p.opt.Log.WarnContext(x.ctx, "upstream request failed", "tenant", q.caller.Tenant, "project", q.caller.Project, "server", q.server, "error", err)
+	return upstreamDown(q.server, upstream.Why(err))
 }
 
 // kind is what an answer's Content-Type makes of it.
@@ -161,7 +186,7 @@ func said(resp *http.Response) bool {
 	return media == "" || strings.EqualFold(media, "text/plain")
 }
 
-// header prepares the header of an answer that is relayed.
+// answerHeader prepares the header of an answer that is relayed.
 func answerHeader(w http.ResponseWriter, resp *http.Response, stream bool) {
 	h := w.Header()
 	upstream.CopyResponseHeader(h, resp.Header)

@@ -169,17 +169,16 @@ func (p *pod) wireEngine() (err error) {
 func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 	places := quota.New(func() int64 { return int64(p.live.Limits().PerPod) })
 	opt := session.Options{
-		Leases:      p.engine,
-		Servers:     p.docs.servers,
-		Definitions: noted{p.docs.definitions, session.HandlerType, p.engine.Unresolved},
-		Egress:      p.live.Egress,
-		Seal:        ring,
-		Observer:    p.metrics,
-		Pod:         p.id,
-		Session:     p.conf.Session,
-		Limits:      p.live.Limits,
-		Places:      places,
-		Log:         p.log,
+		Leases:   p.engine,
+		Servers:  p.docs.servers,
+		Egress:   p.live.Egress,
+		Seal:     ring,
+		Observer: p.metrics,
+		Pod:      p.id,
+		Session:  p.conf.Session,
+		Limits:   p.live.Limits,
+		Places:   places,
+		Log:      p.log,
 	}
 	if !p.store.SinglePod() {
 		opt.Forwarder = p.client

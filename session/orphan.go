@@ -9,9 +9,9 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
-// lateAnswer is how long an upstream is still listened to that has not answered
+// orphanKept is how long an upstream is still listened to that has not answered
 // initialize within its initTimeoutSeconds.
-const lateAnswer = time.Minute
+const orphanKept = time.Minute
 
 // reply is what a request to an upstream came to.
 type reply struct {
@@ -23,14 +23,14 @@ type reply struct {
 // ctx ends: a slow upstream does not notice that nobody waits any more, and the
 // session that it then opens has an id that only its answer tells. So that answer
 // is waited for out of the client's sight, and the session ended.
-func (t *turn) sendInitialize(ctx context.Context, l leg) (*http.Response, error) {
-	p := t.p
+func (q *request) sendInitialize(ctx context.Context, u upstreamRequest) (*http.Response, error) {
+	p := q.p
 	up, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	got := make(chan reply, 1)
-	hold := l.body.Reader() // the client's turn may be over, and its body free, before the request is
+	body := u.body.Reader() // the client's request may be over, and its body free, before this one is
 	go func() {
-		defer func() { _ = hold.Close() }()
-		resp, err := p.send(up, l)
+		defer func() { _ = body.Close() }()
+		resp, err := p.send(up, u)
 		got <- reply{resp, err}
 	}()
 	select {
@@ -45,13 +45,13 @@ func (t *turn) sendInitialize(ctx context.Context, l leg) (*http.Response, error
 	case <-ctx.Done():
 		// Not for ever, and not for as many as somebody likes: it has its place among
 		// what its caller has under way.
-		placed := p.traffic.enter(t.who, false)
-		if !placed || !p.late.listen(cancel, func() {
-			defer p.traffic.exit(t.who, false)
-			t.endLate(up, l, got)
+		placed := p.traffic.enter(q.share, false)
+		if !placed || !p.orphans.listen(cancel, func() {
+			defer p.traffic.exit(q.share, false)
+			q.endOrphan(up, u, got)
 		}) {
 			if placed {
-				p.traffic.exit(t.who, false)
+				p.traffic.exit(q.share, false)
 			}
 			cancel(errInitTimeout)
 			go func() { (<-got).drop() }()
@@ -60,8 +60,8 @@ func (t *turn) sendInitialize(ctx context.Context, l leg) (*http.Response, error
 	}
 }
 
-// endLate ends the session that a late answer to initialize names.
-func (t *turn) endLate(ctx context.Context, l leg, got <-chan reply) {
+// endOrphan ends the session that a late answer to initialize names.
+func (q *request) endOrphan(ctx context.Context, u upstreamRequest, got <-chan reply) {
 	r := <-got
 	defer r.drop()
 	if r.err != nil {
@@ -71,8 +71,8 @@ func (t *turn) endLate(ctx context.Context, l leg, got <-chan reply) {
 	if id == "" || !id.Valid() {
 		return
 	}
-	t.p.opt.Log.WarnContext(ctx, "an upstream has answered initialize too late; the session that it opened is ended", "server", t.server)
-	t.p.endUpstream(ctx, l.doc, id, "", l.caller)
+	q.p.opt.Log.WarnContext(ctx, "an upstream has answered initialize too late; the session that it opened is ended", "server", q.server)
+	q.p.endUpstream(ctx, scope{}, &hold{upstream: id}, ending{doc: u.doc, authorization: u.authorization})
 }
 
 func (r reply) drop() {
@@ -81,8 +81,9 @@ func (r reply) drop() {
 	}
 }
 
-// latecomers are the initializes that are listened to beyond their time.
-type latecomers struct {
+// orphans are the initializes that are listened to beyond their time, since the
+// sessions that they open are nobody's.
+type orphans struct {
 	mu      sync.Mutex
 	stopped bool
 	next    int
@@ -90,40 +91,40 @@ type latecomers struct {
 	running sync.WaitGroup
 }
 
-// listen runs wait, for which the request that cancel ends has lateAnswer; false
+// listen runs wait, for which the request that cancel ends has orphanKept; false
 // where the pod is stopping.
-func (l *latecomers) listen(cancel context.CancelCauseFunc, wait func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stopped {
+func (o *orphans) listen(cancel context.CancelCauseFunc, wait func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stopped {
 		return false
 	}
-	n := l.next
-	l.next++
-	if l.cancels == nil {
-		l.cancels = make(map[int]context.CancelCauseFunc)
+	n := o.next
+	o.next++
+	if o.cancels == nil {
+		o.cancels = make(map[int]context.CancelCauseFunc)
 	}
-	l.cancels[n] = cancel
-	l.running.Go(func() {
-		limit := time.AfterFunc(lateAnswer, func() { cancel(errInitTimeout) })
+	o.cancels[n] = cancel
+	o.running.Go(func() {
+		limit := time.AfterFunc(orphanKept, func() { cancel(errInitTimeout) })
 		wait()
 		limit.Stop()
 		cancel(nil)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.cancels, n)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.cancels, n)
 	})
 	return true
 }
 
 // stop gives the requests up that are still without an answer, and waits for the
 // ends of sessions that are under way.
-func (l *latecomers) stop() {
-	l.mu.Lock()
-	l.stopped = true
-	for _, cancel := range l.cancels {
+func (o *orphans) stop() {
+	o.mu.Lock()
+	o.stopped = true
+	for _, cancel := range o.cancels {
 		cancel(errStopped)
 	}
-	l.mu.Unlock()
-	l.running.Wait()
+	o.mu.Unlock()
+	o.running.Wait()
 }

@@ -1,0 +1,162 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
+)
+
+// call takes one POST of a session up and its answer down: the hot path.
+func (q *request) call(s *session) *refusal {
+	p := q.p
+	if !p.traffic.enter(q.share, true) {
+		return p.shareTaken()
+	}
+	defer p.traffic.exit(q.share, true)
+	x := q.exchange(s)
+	defer x.cancel(nil)
+	x.uses = q.uses
+	if f := q.enter(s, x); f != nil {
+		return f
+	}
+	defer func() { s.exit(x, p.now()) }()
+
+	h, f := q.check(x.ctx, s, q.uses)
+	if f != nil {
+		return f
+	}
+	if q.doc.MaxCall > 0 {
+		x.until = p.now() + int64(q.doc.MaxCall)
+	}
+	l := h.lease
+	if !q.uses {
+		l = nil // what uses no lease does not look after it
+	}
+	x.watch(l)
+	defer x.unwatch()
+
+	q.keepAuthorization(x.ctx, s, h)
+	resp, err := p.send(x.ctx, q.toUpstream(h))
+	if err != nil {
+		return q.failed(x, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	x.alive()
+	return q.answer(x, h, resp)
+}
+
+// answer relays the upstream's answer to a POST.
+func (q *request) answer(x *exchange, h *hold, resp *http.Response) *refusal {
+	status := resp.StatusCode
+	if f := q.lostUpstream(x, h, resp); f != nil {
+		return f
+	}
+	if why := unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
+		upstream.Drain(resp.Body)
+		return upstreamDown(q.server, why)
+	}
+	if status < 300 && !q.waits || status == http.StatusAccepted || status == http.StatusNoContent {
+		// 202 is the answer to a notification whatever 2xx the upstream chose.
+		upstream.Drain(resp.Body)
+		upstream.CopyResponseHeader(q.w.Header(), resp.Header)
+		q.w.Header().Del("Content-Type")
+		q.w.WriteHeader(http.StatusAccepted)
+		return nil
+	}
+	return q.relay(x, resp)
+}
+
+// lostUpstream ends the session where the upstream's answer says that it does not
+// know it any more.
+func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refusal {
+	switch resp.StatusCode {
+	case http.StatusNotFound, http.StatusGone, http.StatusBadRequest:
+	default:
+		return nil
+	}
+	if !h.hasSession() {
+		return nil
+	}
+	prefix, whole := upstream.Peek(resp.Body)
+	resp.Body = whole
+	if !upstream.Gone(resp.StatusCode, prefix) {
+		return nil
+	}
+	why := upstreamGone
+	if h.child != nil {
+		why = childExited
+	}
+	if q.stays() {
+		q.keepInit(x.ctx, x.s, h) // the release deletes the holder that has it
+	}
+	q.p.end(x.ctx, x.s, h, ending{cause: why, doc: q.doc, authorization: q.authorization()})
+	return q.lossRefusal(x.s)
+}
+
+// relay passes an answer with content on.
+func (q *request) relay(x *exchange, resp *http.Response) *refusal {
+	k := kindOf(resp.Header)
+	c := x.copy(resp.Body, resp.ContentLength)
+	defer c.free()
+	if k == eventStream && !x.listens() {
+		x.client.await(q.body.B, q.env)
+	} else if k != eventStream {
+		// The last chance to refuse in words; after it the answer has begun.
+		held, broke := c.fill()
+		if broke != nil {
+			return q.failed(x, broke)
+		}
+		if k == jsonBody && resp.StatusCode < 300 && !begins(held) {
+			return upstreamDown(q.server, "its answer is not a JSON-RPC message")
+		}
+	}
+	answerHeader(q.w, resp, k == eventStream)
+	x.client.begin(resp.StatusCode, k == eventStream)
+	x.finish(c.run(), q)
+	return nil
+}
+
+// begins reports whether b can be the beginning of a JSON-RPC message.
+func begins(b []byte) bool {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	return len(b) > 0 && (b[0] == '{' || b[0] == '[')
+}
+
+// keepAuthorization keeps the credential that a session with auth forward last
+// used in the payload, sealed, so that any pod can send the DELETE with it.
+func (q *request) keepAuthorization(ctx context.Context, s *session, h *hold) {
+	authorization := q.authorization()
+	if q.doc.Auth.Type != "forward" || authorization == "" || h.lease.Noop() {
+		return
+	}
+	print := fingerprint(authorization)
+	s.mu.Lock()
+	same := s.forward == print
+	s.forward = print
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	p := q.p
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	holder, err := p.holder(ctx, lease.Filter{Token: h.lease.Ref().Token})
+	if err == nil && holder != nil {
+		if p.openAuthorization(holder.Payload) == authorization {
+			return
+		}
+		holder.Payload[payForward] = p.kept.Seal([]byte(authorization), []byte(s.number.key()))
+		err = h.lease.UpdatePayload(ctx, holder.Payload)
+	}
+	if err != nil {
+		// The older credential stays; the next request tries again.
+		s.mu.Lock()
+		s.forward = 0
+		s.mu.Unlock()
+		p.opt.Log.WarnContext(ctx, "a session's credential could not be kept", "session", s.number, "error", err)
+	}
+}

@@ -1,0 +1,131 @@
+package session
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
+)
+
+// inSession finds the session that a request names and lets do serve it, or says
+// why not. The principal is compared on every verb.
+func (q *request) inSession(do func(*request, *session) *refusal) *refusal {
+	p := q.p
+	ids := q.r.Header[upstream.HeaderSession]
+	if len(ids) > 1 {
+		return badRequest(rpcInvalid, "the header Mcp-Session-Id stands there more than once")
+	}
+	if len(ids) == 0 || ids[0] == "" {
+		return badRequest(rpcInvalid, "the header Mcp-Session-Id is missing: initialize a session first")
+	}
+	st, err := openID(p.ids, ID(ids[0]), route(q.caller.Tenant, q.caller.Project, q.server))
+	if err != nil || st.Owner != q.owner {
+		return unknownSession()
+	}
+	s := p.table.get(st.Number)
+	if s == nil {
+		var f *refusal
+		if s, f = q.adopt(&st); f != nil {
+			return f
+		}
+	}
+	h := s.hold.Load()
+	if q.env != nil && q.env.Batch && h.version != batchRevision {
+		return badRequest(rpcInvalid, "batches belong to revision %s; this session speaks %s", batchRevision, h.version)
+	}
+	if !s.leadsTo(q.doc) {
+		// The upstream session is out of reach, and its id is nobody else's
+		// business.
+		p.end(q.r.Context(), s, h, ending{cause: leadsElsewhere})
+	}
+	return do(q, s)
+}
+
+// adopt makes the state of a session that this pod does not know from its id, or
+// says why not.
+func (q *request) adopt(st *sealed) (*session, *refusal) {
+	p := q.p
+	if st.Pod != "" {
+		if st.Pod == p.opt.Pod || q.forwarded {
+			return nil, p.childGone(q.r.Context(), st)
+		}
+		return nil, q.forward(st)
+	}
+	if p.table.entombed(st.Number) {
+		return nil, unknownSession()
+	}
+	h := &hold{lease: p.opt.Leases.Attach(st.Lease), upstream: st.Upstream, version: st.Version, endpoint: st.Endpoint}
+	if st.InPayload {
+		holder, err := p.holder(q.r.Context(), lease.Filter{Token: st.Lease.Token})
+		if err != nil {
+			return nil, leaseRefusal(err)
+		}
+		if holder == nil {
+			return nil, sessionLost(p.opt.Leases.LostReason(q.r.Context(), st.Lease.Token), false)
+		}
+		h.upstream = sessionOf(holder.Payload)
+	}
+	s := q.newSession(st.Number, st.Opened, h)
+	s.lastUse.Store(p.now())
+	return p.enlist(s), nil
+}
+
+// holder finds one holder; nil where there is none.
+func (p *Proxy) holder(ctx context.Context, f lease.Filter) (*lease.Holder, error) {
+	f.Type, f.Limit = HandlerType, 1
+	hs, err := p.opt.Leases.Find(ctx, f)
+	if err != nil || len(hs) == 0 {
+		return nil, err
+	}
+	return &hs[0], nil
+}
+
+// check asks the store before a use (spec §3) and returns what the session holds.
+// A use touches the lease; anything else only looks, and goes on where the store
+// cannot be reached: it is no use of the resource.
+func (q *request) check(ctx context.Context, s *session, uses bool) (*hold, *refusal) {
+	// A second time where another pod has opened the session again.
+	for h := s.hold.Load(); ; {
+		err := look(ctx, h.lease, uses)
+		if err == nil {
+			return h, nil
+		}
+		reason, gone := lease.Lost(err)
+		if !gone {
+			if !uses {
+				return h, nil
+			}
+			q.p.opt.Log.WarnContext(ctx, "a lease could not be checked", "session", s.number, "error", err)
+			return nil, leaseRefusal(err)
+		}
+		if next := q.successor(ctx, s, h); next != nil {
+			s.take(h, next)
+			h = next
+			continue
+		}
+		q.p.end(ctx, s, h, ending{cause: leaseGone, reason: reason, authorization: q.authorization()})
+		return nil, q.lossRefusal(s)
+	}
+}
+
+// look is one store call: a touch for a use, a look otherwise.
+func look(ctx context.Context, l *lease.Lease, uses bool) error {
+	if uses {
+		return l.Check(ctx)
+	}
+	return l.Peek(ctx)
+}
+
+// successor is what a session holds that another pod has opened again: then its
+// number has a new holder.
+func (q *request) successor(ctx context.Context, s *session, gone *hold) *hold {
+	if !q.stays() {
+		return nil
+	}
+	holder, err := q.p.holder(ctx, lease.Filter{Key: s.number.key(), States: []lease.State{lease.Held}})
+	if err != nil || holder == nil || holder.Token == gone.lease.Ref().Token || holder.Payload[payPrincipal] != hex.EncodeToString(s.owner[:]) || holder.Payload[paySession] == "" {
+		return nil
+	}
+	return &hold{lease: q.p.opt.Leases.Attach(lease.RefOf(*holder)), upstream: sessionOf(holder.Payload), version: holder.Payload[payProtocol], endpoint: gone.endpoint}
+}
