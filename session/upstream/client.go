@@ -88,13 +88,21 @@ func (c *Client) CloseIdle() {
 	}
 }
 
+// ServerError is an answer that is not one of MCP, in words for a client.
+type ServerError struct{ What string }
+
+func (e *ServerError) Error() string { return "upstream: " + e.What }
+
 // Why says in words for a client why a request failed. It names no address.
 func Why(err error) string {
 	var denied *egress.Error
 	var dns *net.DNSError
 	var op *net.OpError
 	var auth *AuthError
+	var server *ServerError
 	switch {
+	case errors.As(err, &server):
+		return server.What
 	case errors.As(err, &auth):
 		return auth.What
 	case errors.As(err, &denied):

@@ -141,10 +141,19 @@ func field(line []byte, name string) (value []byte, ok bool) {
 	return bytes.TrimPrefix(rest[1:], []byte(" ")), true
 }
 
-// AppendEvent appends an event with one message, which has no line breaks.
+// AppendEvent appends an event with one message. Line breaks, which JSON has
+// between its tokens only, become spaces.
 func AppendEvent(dst, message []byte) []byte {
 	dst = append(dst, "event: message\ndata: "...)
+	from := len(dst)
 	dst = append(dst, message...)
+	if lineEnd(message) < len(message) {
+		for i, c := range dst[from:] {
+			if c == '\n' || c == '\r' {
+				dst[from+i] = ' '
+			}
+		}
+	}
 	return append(dst, "\n\n"...)
 }
 
