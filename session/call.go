@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
@@ -56,13 +58,13 @@ func (q *request) answer(x *exchange, h *hold, resp *http.Response) *refusal {
 		return f
 	}
 	if why := unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
-		upstream.Drain(resp.Body)
+		httpbody.Drain(resp.Body)
 		return upstreamDown(q.server, why)
 	}
 	if status < 300 && !q.waits || status == http.StatusAccepted || status == http.StatusNoContent {
 		// 202 is the answer to a notification whatever 2xx the upstream chose.
-		upstream.Drain(resp.Body)
-		upstream.CopyResponseHeader(q.w.Header(), resp.Header)
+		httpbody.Drain(resp.Body)
+		headers.MCP.Down(q.w.Header(), resp.Header)
 		q.w.Header().Del("Content-Type")
 		q.w.WriteHeader(http.StatusAccepted)
 		return nil
@@ -81,7 +83,7 @@ func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refus
 	if !h.hasSession() {
 		return nil
 	}
-	prefix, whole := upstream.Peek(resp.Body)
+	prefix, whole := httpbody.Peek(resp.Body)
 	resp.Body = whole
 	if !upstream.Gone(resp.StatusCode, prefix) {
 		return nil
@@ -122,7 +124,7 @@ func (q *request) relay(x *exchange, resp *http.Response) *refusal {
 
 // begins reports whether b can be the beginning of a JSON-RPC message.
 func begins(b []byte) bool {
-	b = bytes.TrimLeft(b, " \t\r\n")
+	b = bytes.TrimLeft(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")), " \t\r\n")
 	return len(b) > 0 && (b[0] == '{' || b[0] == '[')
 }
 

@@ -176,24 +176,20 @@ func (a *initAnswer) read(id []byte) error {
 
 // takes notes the result if the message answers id.
 func (a *initAnswer) takes(message, id []byte) bool {
-	var m struct {
-		ID     json.RawMessage `json:"id"`
-		Method *string         `json:"method"`
-		Result *struct {
-			ProtocolVersion string `json:"protocolVersion"`
-		} `json:"result"`
-		Error json.RawMessage `json:"error"`
-	}
-	if json.Unmarshal(message, &m) != nil || m.Method != nil {
+	got, ok := wire.ReadAnswer(message, id)
+	if !ok {
 		return false
 	}
-	if m.Error != nil && (string(m.ID) == "null" || m.ID == nil || wire.AnswersID(id, m.ID)) {
+	if got.Error != nil {
 		a.refused = true
 		return true
 	}
-	if m.Result == nil || !wire.AnswersID(id, m.ID) || m.Result.ProtocolVersion == "" || len(m.Result.ProtocolVersion) > 64 {
+	var result struct {
+		ProtocolVersion string `json:"protocolVersion"`
+	}
+	if json.Unmarshal(got.Result, &result) != nil || result.ProtocolVersion == "" || len(result.ProtocolVersion) > 64 {
 		return false
 	}
-	a.version = m.Result.ProtocolVersion
+	a.version = result.ProtocolVersion
 	return true
 }

@@ -3,7 +3,7 @@ package session
 import (
 	"net/http"
 
-	"github.com/vancetope/mcp-lease-gateway/session/upstream"
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 )
 
 // listen serves a client's GET: the upstream's own stream. Its lease is looked at
@@ -39,19 +39,19 @@ func (q *request) listen(s *session) *refusal {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusMethodNotAllowed {
-		upstream.Drain(resp.Body)
+		httpbody.Drain(resp.Body)
 		return wrongVerb("the server has no stream for GET", "POST, DELETE")
 	}
 	if f := q.lostUpstream(x, h, resp); f != nil {
 		return f
 	}
 	if why := unusable(resp, q.doc.Auth.Type == "forward", false); why != "" {
-		upstream.Drain(resp.Body)
+		httpbody.Drain(resp.Body)
 		return upstreamDown(q.server, why)
 	}
 	stream := kindOf(resp.Header) == eventStream
 	if !stream && resp.StatusCode < 300 {
-		upstream.Drain(resp.Body)
+		httpbody.Drain(resp.Body)
 		return upstreamDown(q.server, "its answer to GET is not an event stream")
 	}
 	answerHeader(q.w, resp, stream)

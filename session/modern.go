@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -77,7 +78,7 @@ func (q *request) sessionless(version string) *refusal {
 	defer func() { _ = resp.Body.Close() }()
 	x.alive()
 	if why := unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
-		upstream.Drain(resp.Body)
+		httpbody.Drain(resp.Body)
 		return upstreamDown(q.server, why)
 	}
 	return q.relay(x, resp)

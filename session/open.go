@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
@@ -237,7 +238,7 @@ func (o *opening) initialized() *refusal {
 	if err != nil {
 		return q.failed(o.x, err)
 	}
-	upstream.Drain(resp.Body)
+	httpbody.Drain(resp.Body)
 	if resp.StatusCode >= 300 {
 		return q.notReopened()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
@@ -40,7 +41,8 @@ var childURL = &url.URL{Scheme: "stdio", Host: "child", Path: "/"}
 // send sends a request with the credential of its document. The answer's body
 // ends with ctx.
 func (p *Proxy) send(ctx context.Context, u upstreamRequest) (*http.Response, error) {
-	h := upstream.RequestHeader(u.header)
+	h := make(http.Header, 8) // what usually passes, and the smallest map there is
+	headers.MCP.Up(h, u.header)
 	if u.session != "" {
 		h[upstream.HeaderSession] = []string{string(u.session)}
 	}
@@ -189,7 +191,7 @@ func said(resp *http.Response) bool {
 // answerHeader prepares the header of an answer that is relayed.
 func answerHeader(w http.ResponseWriter, resp *http.Response, stream bool) {
 	h := w.Header()
-	upstream.CopyResponseHeader(h, resp.Header)
+	headers.MCP.Down(h, resp.Header)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // net/http would guess one
 	}

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -70,9 +69,3 @@ func (c *Client) End(ctx context.Context, e Ending) (Outcome, error) {
 		return Refused, fmt.Errorf("upstream: DELETE of a session was refused with HTTP %d", s)
 	}
 }
-
-// Peek is httpbody.Peek.
-func Peek(body io.ReadCloser) (prefix []byte, whole io.ReadCloser) { return httpbody.Peek(body) }
-
-// Drain is httpbody.Drain.
-func Drain(body io.ReadCloser) []byte { return httpbody.Drain(body) }

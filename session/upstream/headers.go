@@ -1,11 +1,5 @@
 package upstream
 
-import (
-	"net/http"
-
-	"github.com/vancetope/mcp-lease-gateway/internal/headers"
-)
-
 // Header names of MCP, in canonical form for direct map access.
 const (
 	HeaderSession     = "Mcp-Session-Id"
@@ -29,14 +23,3 @@ func (s SessionID) Valid() bool {
 	}
 	return true
 }
-
-// RequestHeader returns what passes of a client's headers.
-func RequestHeader(in http.Header) http.Header {
-	out := make(http.Header, 8) // what usually passes, and the smallest map there is
-	headers.MCP.Up(out, in)
-	return out
-}
-
-// CopyResponseHeader copies what passes of an upstream's headers to a client.
-// Content-Length is the caller's business.
-func CopyResponseHeader(out, in http.Header) { headers.MCP.Down(out, in) }
