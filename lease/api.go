@@ -45,6 +45,11 @@ const (
 	ReasonPod    Reason = "pod"
 	ReasonRevoke Reason = "revoke"
 	ReasonClose  Reason = "close"
+	// The holder gave the slot back by itself, and says why to whoever comes later.
+	ReasonReplaced Reason = "replaced"
+	ReasonShutdown Reason = "shutdown"
+	ReasonCrashed  Reason = "crashed"
+	ReasonMoved    Reason = "moved"
 )
 
 // Payload is what a handler needs to clean up, such as endpoint and session id

@@ -63,6 +63,14 @@ func (e *LostError) Error() string {
 		return CodeLost + ": the gateway process that held the lease has ended"
 	case ReasonRevoke:
 		return CodeLost + ": an operator took the lease away"
+	case ReasonReplaced:
+		return CodeLost + ": a newer session of the same user has taken the place of this one"
+	case ReasonShutdown:
+		return CodeLost + ": the gateway was stopped and has closed the session"
+	case ReasonCrashed:
+		return CodeLost + ": the server has ended the session by itself"
+	case ReasonMoved:
+		return CodeLost + ": the server's document leads elsewhere now"
 	}
 	return CodeLost + ": the lease has ended"
 }

@@ -179,14 +179,21 @@ func (l *Lease) lose(h Holder) error {
 
 // Release gives the slots back. It is idempotent and runs under a deadline of
 // its own; the handler does not run.
-func (l *Lease) Release(ctx context.Context) error { return l.end(ctx, false) }
+func (l *Lease) Release(ctx context.Context) error { return l.end(ctx, "", false) }
 
 // ReleaseUnconfirmed gives the slots back and leaves a mark with ReasonClose,
 // so that sweeps go on ending the resource (an upstream session whose DELETE
 // was not confirmed). From then on the holder is never deleted by a Release.
-func (l *Lease) ReleaseUnconfirmed(ctx context.Context) error { return l.end(ctx, true) }
+func (l *Lease) ReleaseUnconfirmed(ctx context.Context) error { return l.end(ctx, ReasonClose, true) }
 
-func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
+// ReleaseAs gives the slots back and leaves a mark that says why, for whoever
+// comes with this lease later. Where the resource is not known to be gone, sweeps
+// go on ending it, as with ReleaseUnconfirmed.
+func (l *Lease) ReleaseAs(ctx context.Context, why Reason, confirmed bool) error {
+	return l.end(ctx, why, !confirmed)
+}
+
+func (l *Lease) end(ctx context.Context, why Reason, unconfirmed bool) error {
 	if l.Noop() {
 		return nil
 	}
@@ -199,13 +206,22 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 	if unconfirmed {
 		l.unconfirmed = true
 	}
-	mark := unconfirmed || l.unconfirmed
+	if why == "" && l.unconfirmed {
+		why = ReasonClose
+	}
+	mark := Mark{Cause: Cause{Reason: why}}
+	unconfirmed = l.unconfirmed
 	ids, begun := l.ids, l.begun
 	l.mu.Unlock()
 
 	ctx, cancel := l.m.own(ctx)
 	defer cancel()
 	won, err := l.m.giveUp(ctx, l.ref.Token, ids, begun, mark)
+	if err == nil && won && why != "" && !unconfirmed {
+		// Nothing is left for a handler. A mark without this word has it run all the
+		// same, and it finds the resource gone.
+		_, err = l.m.store.MarkHandled(ctx, l.ref.Token)
+	}
 	if err != nil {
 		l.m.obs.Released(l.ref.Label, "error")
 		return storeGone(err)
@@ -213,7 +229,7 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 	l.mu.Lock()
 	l.gone = true
 	if l.lost == nil {
-		l.lost = &LostError{}
+		l.lost = &LostError{Reason: why}
 	}
 	l.mu.Unlock()
 	l.m.known.drop(l.ref.Token)
@@ -225,7 +241,7 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 	return nil
 }
 
-// giveUp deletes (or, for an unconfirmed close, marks) a holder and decrements
+// giveUp deletes (or, with a reason, marks) a holder and decrements
 // what it listed. Only the one whose delete or mark matches decrements, so a
 // release and a reap never both do.
 //
@@ -234,7 +250,7 @@ func (l *Lease) end(ctx context.Context, unconfirmed bool) error {
 // can have begun or ended, not both (see takeOff). For an older one they are
 // read first; the list may be out of date, and a decrement with an old gen would
 // be left to a reconcile pass.
-func (m *Manager) giveUp(ctx context.Context, t Token, ids []CounterID, begun time.Time, mark bool) (bool, error) {
+func (m *Manager) giveUp(ctx context.Context, t Token, ids []CounterID, begun time.Time, mark Mark) (bool, error) {
 	if ids == nil {
 		h, ok, err := m.store.Holder(ctx, t)
 		if err != nil {
@@ -259,8 +275,8 @@ func (m *Manager) giveUp(ctx context.Context, t Token, ids []CounterID, begun ti
 			gens[c.ID] = c.Gen
 		}
 	}
-	if mark {
-		_, ok, err := m.mark(ctx, t, Mark{Cause: Cause{Reason: ReasonClose}}, gens)
+	if mark.Reason != "" {
+		_, ok, err := m.mark(ctx, t, mark, gens)
 		return ok, err
 	}
 	h, ok, err := m.store.DeleteHolder(ctx, t)

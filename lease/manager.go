@@ -29,6 +29,7 @@ type Options struct {
 	ReconcileSafety time.Duration // 60 s
 	PendingTTL      time.Duration // 30 s
 	OpTimeout       time.Duration // 5 s: longest wait for one store operation
+	MarkLife        time.Duration // 1 h: how long a handled mark stays, to tell LEASE_LOST its reason
 	MaxWaiters      int           // 1000
 	Handlers        int           // 16 handlers at once
 }
@@ -45,6 +46,7 @@ func (o *Options) setDefaults() error {
 	set(&o.ReconcileSafety, 60*time.Second)
 	set(&o.PendingTTL, 30*time.Second)
 	set(&o.OpTimeout, 5*time.Second)
+	set(&o.MarkLife, time.Hour)
 	if o.MaxWaiters == 0 {
 		o.MaxWaiters = 1000
 	}
@@ -68,7 +70,7 @@ func (o *Options) setDefaults() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"heartbeat": o.Heartbeat, "reapInterval": o.ReapInterval, "reconcileSafety": o.ReconcileSafety,
-		"pendingTTL": o.PendingTTL, "operation timeout": o.OpTimeout,
+		"pendingTTL": o.PendingTTL, "mark life": o.MarkLife, "operation timeout": o.OpTimeout,
 	} {
 		if d < 0 {
 			return fmt.Errorf("lease: %s is negative", name)

@@ -187,6 +187,24 @@ var holdProofs = []proof{
 		w.check(!h.Revocation.HandledAt.IsZero(), "not handled")
 		_ = n
 	}},
+	{"a release with a reason leaves it to whoever comes later, for the life of a mark, and no handler runs", func(w *world) {
+		m := w.pod("a", func(o *lease.Options) { o.MarkLife = 3 * time.Hour })
+		d := browser(only(definition.User, 1))
+		l := w.acquire(m, wants(d, "u1"))
+		w.check(l.ReleaseAs(context.Background(), lease.ReasonShutdown, true) == nil, "it failed")
+		w.lost(m.Attach(l.Ref()), lease.ReasonShutdown)
+		r := wants(d, "u1")
+		r.MaxWait = lease.NoWait
+		w.release(w.acquire(m, r)) // the slot is free
+		time.Sleep(2 * time.Hour)
+		w.check(m.LostReason(context.Background(), l.Ref().Token) == lease.ReasonShutdown, "the reason is forgotten")
+		w.check(w.handledBy("a", l.Ref().Token) == 0, "a handler ran")
+		w.check(w.event("closed", "shutdown"), "not told: %+v", w.events)
+		time.Sleep(2 * time.Hour)
+		_, ok := w.holder(l.Ref().Token)
+		w.check(!ok, "the mark stays for ever")
+		w.balanced()
+	}},
 	{unconfirmedStaysMark, func(w *world) {
 		m := w.pod("a")
 		l := w.acquire(m, wants(browser(nil), "u1"))

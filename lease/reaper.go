@@ -11,9 +11,6 @@ const (
 	reapBatch = 200
 	// reapRounds bounds a sweep that finds more and more.
 	reapRounds = 50
-	// markLife is how long a handled mark stays, to tell LEASE_LOST its reason
-	// and views what was revoked.
-	markLife = time.Hour
 	// podLife is how long the registration of a dead pod that no holder names
 	// stays, for views.
 	podLife = time.Hour
@@ -35,7 +32,7 @@ func (m *Manager) mark(ctx context.Context, t Token, c Mark, gens map[CounterID]
 	if before.State == Pending {
 		return before, true, nil // nothing was held; the mark is handled already
 	}
-	if c.Reason != ReasonClose { // its holder gave it back; nobody took it
+	if kindOf(c.Reason) != "closed" { // its holder gave it back; nobody took it
 		m.obs.Reaped(c.Reason)
 	}
 	e := eventOf(kindOf(c.Reason), before)
@@ -48,7 +45,7 @@ func kindOf(r Reason) string {
 	switch r {
 	case ReasonRevoke:
 		return "revoked"
-	case ReasonClose:
+	case ReasonClose, ReasonReplaced, ReasonShutdown, ReasonCrashed, ReasonMoved:
 		return "closed"
 	}
 	return "swept"
@@ -261,7 +258,7 @@ func (m *Manager) Sweep(ctx context.Context) (Swept, error) {
 	done.Idle = idle
 	note(err)
 	note(m.dispatch.sweep(ctx, &done))
-	done.Purged, err = m.store.PurgeHandled(ctx, markLife)
+	done.Purged, err = m.store.PurgeHandled(ctx, m.opt.MarkLife)
 	note(err)
 	_, err = m.store.PurgeRecords(ctx)
 	note(err)

@@ -26,7 +26,7 @@ type Refusal struct {
 // RefusalData is the machine-readable part of a Refusal, as it is encoded.
 type RefusalData struct {
 	Code             string           `json:"code"`
-	Reason           string           `json:"reason,omitempty"` // of LEASE_LOST: idle, pod, revoke or unknown
+	Reason           string           `json:"reason,omitempty"` // of LEASE_LOST, or unknown
 	Resource         string           `json:"resource,omitempty"`
 	Level            definition.Level `json:"level,omitempty"`
 	Cap              *int             `json:"cap,omitempty"` // not for the global level, whose figures belong to no tenant; so are Count and the age
@@ -79,7 +79,7 @@ func (e *UnavailableError) refusal() Refusal {
 // told is the reason as clients read it.
 func (r Reason) told() string {
 	switch r {
-	case ReasonIdle, ReasonPod, ReasonRevoke:
+	case ReasonIdle, ReasonPod, ReasonRevoke, ReasonReplaced, ReasonShutdown, ReasonCrashed, ReasonMoved:
 		return string(r)
 	}
 	return "unknown"
