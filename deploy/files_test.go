@@ -100,6 +100,7 @@ type composeService struct {
 	Healthcheck *struct {
 		Test              []string
 		Interval, Timeout string
+		StartPeriod       string `yaml:"start_period"`
 		Retries           int
 	}
 }
@@ -127,13 +128,16 @@ func TestTheComposeFileHoldsTogether(t *testing.T) {
 				t.Errorf("%s is in the network %s, which is not declared", name, n)
 			}
 		}
+		if s.Environment["POD_ENDPOINT"] != "" && (s.Healthcheck == nil || strings.Join(s.Healthcheck.Test, " ") != "CMD mcp-lease-gateway healthcheck --config /etc/mcp-lease-gateway/gateway.yaml") {
+			t.Errorf("%s has the health check %+v", name, s.Healthcheck)
+		}
 		for d := range s.DependsOn {
 			if on, ok := c.Services[d]; !ok || on.Healthcheck == nil {
 				t.Errorf("%s waits for the health of %s", name, d)
 			}
 		}
 		for _, p := range s.Ports {
-			if !strings.HasPrefix(p, "127.0.0.1:") || strings.HasSuffix(p, ":8081") {
+			if !strings.HasPrefix(p, "127.0.0.1:") || strings.HasSuffix(p, ":8081") || strings.HasPrefix(name, "gateway") {
 				t.Errorf("%s publishes %s", name, p)
 			}
 		}

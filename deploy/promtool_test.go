@@ -57,3 +57,21 @@ func TestPromtoolParsesTheDashboardsQueries(t *testing.T) {
 		t.Errorf("%d queries: %v\n%s", len(records), err, out)
 	}
 }
+
+func TestPromtoolAcceptsTheComposeFilesPrometheus(t *testing.T) {
+	text, err := os.ReadFile("compose/prometheus.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := filepath.Abs("prometheus/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "prometheus.yml")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/etc/prometheus/rules.yaml", rules)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", path).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
