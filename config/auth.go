@@ -1,14 +1,15 @@
 package config
 
-// AuthType is how a credential is shown to an upstream.
-type AuthType string
+import "github.com/vancetope/mcp-lease-gateway/config/credential"
 
-// The types of Auth.
+// Auth is a credential for an upstream.
+type Auth = credential.Auth
+
+// AuthType is how a credential is sent.
+type AuthType = credential.AuthType
+
+// The types that server documents treat apart.
 const (
-	AuthNone    AuthType = "none"
-	AuthBearer  AuthType = "bearer"
-	AuthBasic   AuthType = "basic"
-	AuthAPIKey  AuthType = "apiKey"
-	AuthOAuth2  AuthType = "oauth2"  // client credentials
-	AuthForward AuthType = "forward" // the caller's own
+	AuthNone    = credential.None
+	AuthForward = credential.Forward
 )

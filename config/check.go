@@ -2,14 +2,14 @@ package config
 
 import (
 	"fmt"
-	"net/textproto"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/vancetope/mcp-lease-gateway/config/credential"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
-	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
@@ -32,9 +32,9 @@ func (c *checker) all() {
 		c.Complain("egress.allow", "%s", err.Error())
 	}
 	c.identity()
-	c.tex()
+	tex.Check(c.Document, c.g.Tex)
 	if e := c.g.Telemetry.OTLPEndpoint; e != "" {
-		if _, what := httpURL(e, false); what != "" {
+		if _, what := credential.URL(e, false); what != "" {
 			c.Complain("telemetry.otlpEndpoint", "%s", what)
 		}
 	}
@@ -54,7 +54,7 @@ func (c *checker) listeners() {
 		c.Complain("internal.listen", "the port is that of listen; /internal must not be on the clients' port")
 	}
 	if g.PublicURL != "" {
-		if u, what := httpURL(g.PublicURL, false); what != "" {
+		if u, what := credential.URL(g.PublicURL, false); what != "" {
 			c.Complain("publicURL", "%s", what)
 		} else if strings.Trim(u.Path, "/") != "" {
 			c.Complain("publicURL", "scheme and host only: the gateway's paths begin at the root")
@@ -222,7 +222,7 @@ func (c *checker) apiKey(key string, k *APIKey) {
 		c.Complain(key+".userHeader", "a key stands for one user or speaks for many; set user or userHeader, not both")
 	}
 	if k.UserHeader != "" {
-		if what := headerName(k.UserHeader, "X-Vance-User"); what != "" {
+		if what := credential.HeaderName(k.UserHeader, "X-Vance-User"); what != "" {
 			c.Complain(key+".userHeader", "%s", what)
 		}
 	}
@@ -235,7 +235,7 @@ func (c *checker) apiKey(key string, k *APIKey) {
 }
 
 func (c *checker) jwt(j *JWT) {
-	if _, what := httpURL(j.JWKSURL, true); j.JWKSURL != "" && what != "" {
+	if _, what := credential.URL(j.JWKSURL, true); j.JWKSURL != "" && what != "" {
 		c.Complain("identity.jwt.jwksURL", "%s", what)
 	}
 	for key, claim := range map[string]string{"tenant": j.Claims.Tenant, "projects": j.Claims.Projects, "user": j.Claims.User} {
@@ -250,7 +250,7 @@ func (c *checker) name(key, name string, star bool) {
 		return // an absent one is complained of where it is required
 	}
 	if !principal.ValidName(name) {
-		c.Complain(key, "a name begins with a letter, digit or _ and has letters, digits, . _ and - after it, at most 64 and no \"..\"")
+		c.Complain(key, "%s", principal.NameForm)
 	}
 }
 
@@ -273,26 +273,6 @@ func (c *checker) user(key, user string) {
 	}
 }
 
-var tokenForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")
-
-// Headers that carry something else than a user or a key of an upstream.
-var reservedHeaders = []string{"Authorization", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie",
-	"Expect", "Forwarded", "Host", "Keep-Alive", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version",
-	"Mcp-Session-Id", "Origin", "Proxy-Authorization", "Proxy-Connection", "Set-Cookie", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade", "X-Api-Key", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
-	headers.InternalToken}
-
-// headerName says what is wrong with the name of a header; such is one that would do.
-func headerName(h, such string) string {
-	if !tokenForm.MatchString(h) {
-		return "this is not a header name"
-	}
-	if slices.Contains(reservedHeaders, textproto.CanonicalMIMEHeaderKey(h)) {
-		return "the header " + h + " has another meaning; choose another one, such as " + such
-	}
-	return ""
-}
-
 func headerValue(s string) bool {
 	for _, r := range s {
 		if r <= ' ' || r > '~' {
@@ -300,22 +280,4 @@ func headerValue(s string) bool {
 		}
 	}
 	return true
-}
-
-// httpURL checks an absolute URL of ours or of an upstream. What never quotes it.
-func httpURL(s string, query bool) (*url.URL, string) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || u.Host == "" || u.Hostname() == "":
-		return nil, "an absolute URL is wanted, such as http://host:8000"
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, "the URL must begin with http:// or https://"
-	case u.User != nil:
-		return nil, "the URL must not hold a user or password; use auth"
-	case u.Fragment != "" || strings.HasSuffix(s, "#"):
-		return nil, "the URL must not hold a fragment (#…)"
-	case !query && (u.RawQuery != "" || u.ForceQuery):
-		return nil, "the URL must not hold a query (?…)"
-	}
-	return u, ""
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 )
@@ -45,7 +46,7 @@ type Gateway struct {
 	// Who may call.
 	Identity Identity `yaml:"identity"`
 	// TeX services, presets or described in full.
-	Tex []TexService `yaml:"tex"`
+	Tex []tex.Service `yaml:"tex"`
 	// Audit log and traces.
 	Telemetry Telemetry `yaml:"telemetry"`
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 )
 
 func env(pairs ...string) func(string) (string, bool) {
@@ -130,7 +132,7 @@ tex:
 }
 
 func TestEveryPresetLoads(t *testing.T) {
-	for _, name := range TexPresets() {
+	for _, name := range tex.Presets() {
 		t.Run(name+" passes the checks that a described service must pass", func(t *testing.T) {
 			g, err := Parse("gateway.yaml", []byte("tex: [{name: s, upstream: 'http://tex:8000/base', preset: "+name+"}]"), env())
 			if err != nil {
@@ -170,9 +172,17 @@ tex:
 		t.Fatal(err)
 	}
 	s := g.Tex[0]
-	if s.HoldMax != 700*time.Second || s.Submit.Path != "/tex2pdf" || s.Submit.JobID[1].Regex.String() != "([^/]+)$" ||
+	if s.HoldMax != 700*time.Second || s.Submit[0].Path != "/tex2pdf" || s.Submit[0].JobID[1].Regex.String() != "([^/]+)$" ||
 		s.Poll.Terminal[1].Status[1] != 410 || s.Lost.JSON != `{"job_id":"{job}"}` {
 		t.Errorf("%+v", s)
+	}
+	text = strings.Replace(text, "    mode: job\n", "    mode: job\n    lease: pdf\n    optional: true\n", 1)
+	text = strings.Replace(text, "    submit:\n      match: {", "    submit:\n    - match: {methods: [PUT], path: /put}\n      jobId: [{json: /id}]\n    - match: {", 1)
+	if g, err = Parse("gateway.yaml", []byte(text), env()); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Tex[0]; len(s.Submit) != 2 || s.Submit[0].Methods[0] != "PUT" || s.Submit[1].Path != "/tex2pdf" || s.Lease != "pdf" || !s.Optional {
+		t.Errorf("two submits and a lease: %+v", s)
 	}
 }
 
@@ -227,15 +237,18 @@ func TestRefusals(t *testing.T) {
 		{"a jwksURL that is none", "identity: {jwt: {issuer: a, audience: b, jwksURL: /keys}}\n", "identity.jwt.jwksURL: an absolute URL is wanted"},
 		{"an origin with a path", "origins: ['https://a.example/x']\n", "origins[0]: an origin is scheme://host"},
 		{"an egress entry that is none", "egress: {allow: ['http://x']}\n", "egress.allow"},
-		{"an unknown preset", "tex: [{name: a, preset: word, upstream: 'http://t'}]\n", `tex[0].preset: "word" is not one of arxiv, clsi`},
+		{"an unknown preset", "tex: [{name: a, preset: word, upstream: 'http://t'}]\n", `tex[0].preset: "word" is not one of rbehzadan; how other services are described stands in examples/tex`},
 		{"a service without a mode", "tex: [{name: a, upstream: 'http://t'}]\n", `tex[0].mode: "" is neither job nor sync`},
-		{"a service with a user in its URL", "tex: [{name: a, preset: clsi, upstream: 'http://u:p@t'}]\n", "tex[0].upstream: want an http or https base URL without user"},
-		{"a service that forwards", "tex: [{name: a, preset: clsi, upstream: 'http://t', auth: {type: forward}}]\n", "tex[0].auth.type: the gateway polls abandoned jobs with its own key"},
-		{"a key without its header", "tex: [{name: a, preset: clsi, upstream: 'http://t', auth: {type: apiKey, value: x}}]\n", "tex[0].auth.headerName: auth of type apiKey needs the name of its header"},
+		{"a service with a user in its URL", "tex: [{name: a, preset: rbehzadan, upstream: 'http://u:p@t'}]\n", "tex[0].upstream: want an http or https base URL without user"},
+		{"a service that forwards", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t', auth: {type: forward}}]\n", "tex[0].auth.type: the gateway polls abandoned jobs with its own key"},
+		{"a second submit without its id", "tex: [{name: a, mode: job, upstream: 'http://t', submit: [{match: {path: /a}, jobId: [{json: /id}]}, {match: {path: /b}}], poll: {match: {path: '/{job}'}, terminal: [{status: [404], outcome: gone}]}}]\n", "tex[0].submit[1].jobId: is missing"},
+		{"a submit that is a text", "tex: [{name: a, mode: sync, upstream: 'http://t', submit: /a}]\n", "tex[0].submit: a list is wanted"},
+		{"a lease that a setting may take off and none is said", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t', optional: true}]\n", "tex[0].optional: it says that a setting may take off the lease"},
+		{"a key without its header", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t', auth: {type: apiKey, value: x}}]\n", "tex[0].auth.headerName: auth of type apiKey needs the name of its header"},
 		{"a job service without polls", "tex: [{name: a, mode: job, upstream: 'http://t', submit: {match: {methods: [POST], path: /x}}}]\n", "tex[0].poll: a service in job mode needs a poll route"},
 		{"a result that any client could fetch", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t', result: {match: {path: /pdf}}}]\n", "tex[0].result.match.path: has no {job}"},
-		{"a path that is none", "tex: [{name: a, preset: clsi, upstream: 'http://t', submit: {match: {path: '/a{'}}}]\n", "has { without }"},
-		{"a regular expression that is none", "tex: [{name: a, preset: arxiv, upstream: 'http://t', submit: {jobId: [{header: Location, regex: '('}]}}]\n", "this is not a regular expression"},
+		{"a path that is none", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t', submit: {match: {path: '/a{'}}}]\n", "has { without }"},
+		{"a regular expression that is none", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t', submit: {jobId: [{header: Location, regex: '('}]}}]\n", "this is not a regular expression"},
 		{"a collector that is none", "telemetry: {otlpEndpoint: 'collector:4317'}\n", "telemetry.otlpEndpoint"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -283,7 +296,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"{}", "listen: :80\n", "tex: [{name: a, preset: arxiv, upstream: 'http://t'}]", "a: &b [*b]", "store: {path: '${A:-b}'}",
+	for _, seed := range []string{"{}", "listen: :80\n", "tex: [{name: a, preset: rbehzadan, upstream: 'http://t'}]", "a: &b [*b]", "store: {path: '${A:-b}'}",
 		"identity: {apiKeys: [{name: a, sha256: 00, tenants: {x: [y]}}]}", "? {a: b}\n: c\n", "<<: [1]\n", "\xef\xbb\xbfa: b", "tex: {a: 1}"} {
 		f.Add([]byte(seed))
 	}

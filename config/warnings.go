@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/config/credential"
 )
 
 // clientPatience is how long MCP clients wait for initialize.
@@ -21,7 +23,7 @@ func (c *checker) warnings() {
 		c.Warn("lease.pendingTTL", "a holder that is not whole within half of lease.reconcileSafety (%s) never becomes so; a longer pendingTTL only keeps its slots", g.Lease.ReconcileSafety)
 	}
 	if j := g.Identity.JWT; j != nil && g.PublicURL == "" && !g.Loopback() {
-		if _, what := httpURL(j.Audience, true); what != "" {
+		if _, what := credential.URL(j.Audience, true); what != "" {
 			c.Warn("identity.jwt", "OAuth clients are not told where to get a token, since the gateway does not know its own address; set publicURL")
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 )
 
 var update = flag.Bool("update", false, "write configuration.md anew")
@@ -30,8 +30,8 @@ type structs map[string]*structType
 
 type structType struct {
 	doc    string
-	text   bool // a text with a type of its own, and no struct
 	fields []field
+	word   bool // it is a text with a name, such as a mode
 }
 
 type field struct {
@@ -39,13 +39,17 @@ type field struct {
 	tag                  reflect.StructTag
 }
 
-// read parses the structs of a folder, with their comments.
-func read(t *testing.T, dir string) structs {
+// read parses the structs of folders, with their comments.
+func read(t *testing.T, dirs ...string) structs {
 	t.Helper()
 	out := structs{}
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(names) == 0 {
-		t.Fatalf("%s: %v", dir, err)
+	var names []string
+	for _, dir := range dirs {
+		found, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		names = append(names, found...)
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -65,14 +69,12 @@ func read(t *testing.T, dir string) structs {
 				if !ok {
 					continue
 				}
-				if id, ok := ts.Type.(*ast.Ident); ok && id.Name == "string" {
-					out[ts.Name.Name] = &structType{text: true}
+				switch kind := ts.Type.(type) {
+				case *ast.StructType:
+					out[ts.Name.Name] = &structType{doc: g.Doc.Text(), fields: fields(kind)}
+				case *ast.Ident:
+					out[ts.Name.Name] = &structType{word: kind.Name == "string"}
 				}
-				st, ok := ts.Type.(*ast.StructType)
-				if !ok {
-					continue
-				}
-				out[ts.Name.Name] = &structType{doc: g.Doc.Text(), fields: fields(st)}
 			}
 		}
 	}
@@ -169,7 +171,7 @@ func (w *writer) section(level int, path, name string) {
 	fmt.Fprintf(&w.out, "| key | value | default | meaning |\n|---|---|---|---|\n")
 	var below []field
 	for _, f := range st.fields {
-		if of := w.all[f.elem]; of != nil && of.text {
+		if elem := w.all[f.elem]; elem != nil && elem.word {
 			f.kind, f.elem = "text", ""
 		}
 		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", f.key, w.values(f), defaultOf(f), cell(f.doc))
@@ -186,10 +188,10 @@ func (w *writer) section(level int, path, name string) {
 		if f.kind == "list" {
 			p += "[]"
 		}
-		if f.elem == "TexRoute" && f.key != "submit" {
+		if f.elem == "Route" && f.key != "submit" {
 			continue // said once
 		}
-		if f.elem == "TexAnswer" && f.key != "busy" {
+		if f.elem == "Answer" && f.key != "busy" {
 			continue
 		}
 		w.section(min(level+1, 4), p, f.elem)
@@ -203,6 +205,9 @@ func (w *writer) values(f field) string {
 		if f.kind == "list" {
 			kind = "list of maps"
 		}
+	}
+	if f.tag.Get("form") == "some" {
+		kind = "map, or list of maps"
 	}
 	switch f.tag.Get("form") {
 	case "size":
@@ -259,7 +264,7 @@ func cell(doc string) string { return strings.ReplaceAll(text(oneLine(doc)), "|"
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func generate(t *testing.T) string {
-	w := &writer{t: t, all: read(t, "../config")}
+	w := &writer{t: t, all: read(t, "../config", "../config/tex", "../config/credential")}
 	w.out.WriteString(`# Configuration
 
 This page is generated from the structs that the files are read into (` + "`go test ./docs -update`" + `); a test fails where it is stale.
@@ -273,10 +278,10 @@ Durations are written like ` + "`30s`, `5m`, `1h30m`" + `. Sizes are written lik
 
 `)
 	w.section(2, "", "Gateway")
-	fmt.Fprintf(&w.out, "The presets of `tex[].preset` are %s.\n\n", "`"+strings.Join(config.TexPresets(), "`, `")+"`")
+	fmt.Fprintf(&w.out, "The presets of `tex[].preset` are %s.\n\n", "`"+strings.Join(tex.Presets(), "`, `")+"`")
 
 	server := &writer{t: t, all: read(t, "../config/server")}
-	server.all["Auth"] = w.all["Auth"]
+	server.all["Auth"], server.all["AuthType"] = w.all["Auth"], w.all["AuthType"]
 	server.out.WriteString("## Server documents\n\n`_vance/server-tools/<server>.yaml`: the first match along project → tenant → system → bundled counts, as a whole; `enabled: false` ends the search. Keys that are not here warn.\n\n")
 	server.section(2, "", rootOf(t, server.all, "parameters"))
 	w.out.WriteString(server.out.String())

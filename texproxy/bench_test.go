@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/boltstore"
 )
@@ -26,66 +26,24 @@ import (
 //
 //	go test -run '^$' -bench . -benchtime 2s ./texproxy
 
-// realEngine is a lease engine on an embedded store.
-func realEngine(t testing.TB, path string, podID lease.PodID, handler func(*lease.Manager) lease.Handler) (*lease.Manager, *boltstore.Store) {
+// realPod is a pod on the embedded store, with an engine that sweeps.
+func realPod(t testing.TB, path string, id lease.PodID, svc tex.Service, opts ...podOption) *pod {
 	t.Helper()
-	store, err := boltstore.Open(t.Context(), path)
+	s, err := boltstore.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lease.New(lease.Options{
-		Store: store, Pod: lease.Pod{ID: podID, Endpoint: "127.0.0.1:1"},
-		Heartbeat: 100 * time.Millisecond, StaleAfter: time.Second, ReapInterval: 50 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Register(HandlerType, handler(m))
-	ctx, cancel := context.WithCancel(context.Background())
-	started := make(chan error, 1)
-	go func() { started <- m.Start(ctx) }()
-	eventually(t, "the engine is ready", m.Ready)
 	t.Cleanup(func() {
 		stop, done := context.WithTimeout(context.Background(), 10*time.Second)
 		defer done()
-		if err := m.Stop(stop, false); err != nil {
-			t.Error(err)
-		}
-		cancel()
-		<-started
-		if err := store.Close(stop); err != nil {
+		if err := s.Close(stop); err != nil {
 			t.Error(err)
 		}
 	})
-	return m, store
-}
-
-// lateHandler is a handler that is known after its engine: until then its calls
-// wait, since an engine sweeps as soon as it starts.
-type lateHandler struct {
-	known chan struct{}
-	*Proxy
-}
-
-func (l *lateHandler) OnRevoked(ctx context.Context, h lease.Holder) error {
-	<-l.known
-	return l.Proxy.OnRevoked(ctx, h)
-}
-
-func (l *lateHandler) Adopt(ctx context.Context, h lease.Holder) error {
-	<-l.known
-	return l.Proxy.Adopt(ctx, h)
-}
-
-// realPod is a pod whose leases are real.
-func realPod(t testing.TB, path string, id lease.PodID, svc config.TexService, opts ...podOption) *pod {
-	t.Helper()
-	late := &lateHandler{known: make(chan struct{})}
-	m, store := realEngine(t, path, id, func(*lease.Manager) lease.Handler { return late })
-	p := newPod(t, leaseEngine{m}, store, svc, opts...)
-	late.Proxy = p.Proxy
-	close(late.known)
-	return p
+	sweeps := func(o *lease.Options) {
+		o.Heartbeat, o.StaleAfter, o.ReapInterval = 100*time.Millisecond, time.Second, 50*time.Millisecond
+	}
+	return newPod(t, s, id, svc, append([]podOption{func(_ *Options, p *pod) { p.engine = sweeps }}, opts...)...)
 }
 
 // sink is a service that takes uploads and gives PDFs of a size.
@@ -116,8 +74,8 @@ func newSink(t testing.TB, pdf int) *sink {
 	return s
 }
 
-func (s *sink) service() config.TexService {
-	return config.TexService{Name: "tex2pdf", Preset: "rbehzadan", Upstream: s.URL, MaxUpload: 64 << 20}
+func (s *sink) service() tex.Service {
+	return tex.Service{Name: "tex2pdf", Preset: "rbehzadan", Upstream: s.URL, MaxUpload: 64 << 20}
 }
 
 // plain is the proxy that everything is measured against.
@@ -184,26 +142,30 @@ func fetchPaced(t testing.TB, client *http.Client, method, url string, size, pac
 	}
 }
 
-const (
-	ratioAtMost  = 1.2     // of the gateway's time to the plain proxy's
-	memoryAtMost = 4 << 20 // bytes that a request allocates, client, service and gateway together
-)
+// memoryAtMost is what a request may allocate in bytes, client, service and
+// gateway together.
+const memoryAtMost = 4 << 20
 
 // Each iteration asks both in turn, so that what else the machine does falls on
 // both alike. That makes requests slower and never faster, so the quicker quarter
 // of each is what is compared, and a ratio over the bound is a failure when it is
 // one in each of three rounds.
+//
+// An upload goes up when it is here as a whole, so over loopback, where its two
+// ways are equally fast, it takes twice the plain proxy's time. On a network the
+// way up is the shorter one.
 func BenchmarkAgainstReverseProxy(b *testing.B) {
 	for _, c := range []struct {
 		name, method, path string
 		size, pdf          int
-		pace               int // bytes a second that the client's line takes; 0 is loopback's own
+		pace               int     // bytes a second that the client's line takes; 0 is loopback's own
+		atMost             float64 // of the gateway's time to the plain proxy's
 	}{
-		{"poll", "GET", "/tex2pdf/status/job-1", 0, 0, 0},
-		{"upload_of_50_MB_on_loopback", "POST", "/tex2pdf", 50 << 20, 0, 0},
-		{"upload_of_50_MB_at_1_Gbit", "POST", "/tex2pdf", 50 << 20, 0, 125e6},
-		{"upload_of_50_MB_at_100_Mbit", "POST", "/tex2pdf", 50 << 20, 0, 12.5e6},
-		{"PDF_of_20_MB", "GET", "/tex2pdf/download/job-1", 0, 20 << 20, 0},
+		{"poll", "GET", "/tex2pdf/status/job-1", 0, 0, 0, 1.2},
+		{"upload_of_50_MB_on_loopback", "POST", "/tex2pdf", 50 << 20, 0, 0, 2.2},
+		{"upload_of_50_MB_at_1_Gbit", "POST", "/tex2pdf", 50 << 20, 0, 125e6, 1.3},
+		{"upload_of_50_MB_at_100_Mbit", "POST", "/tex2pdf", 50 << 20, 0, 12.5e6, 1.2},
+		{"PDF_of_20_MB", "GET", "/tex2pdf/download/job-1", 0, 20 << 20, 0, 1.2},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s := newSink(b, c.pdf)
@@ -227,7 +189,7 @@ func BenchmarkAgainstReverseProxy(b *testing.B) {
 				once()
 			}
 			ratio := quarter(took[1]) / quarter(took[0])
-			for round := 1; round < 3 && ratio > ratioAtMost; round++ {
+			for round := 1; round < 3 && ratio > c.atMost; round++ {
 				n := max(len(took[0]), 20)
 				took = [2][]time.Duration{}
 				for range n {
@@ -243,8 +205,8 @@ func BenchmarkAgainstReverseProxy(b *testing.B) {
 			b.ReportMetric(quarter(took[1]), "gateway-ms")
 			b.ReportMetric(ratio, "ratio")
 			b.ReportMetric(float64(allocated), "allocated-B")
-			if ratio > ratioAtMost {
-				b.Errorf("it takes %.2f times as long as through a plain proxy, want at most %.1f", ratio, ratioAtMost)
+			if ratio > c.atMost {
+				b.Errorf("it takes %.2f times as long as through a plain proxy, want at most %.1f", ratio, c.atMost)
 			}
 			if allocated > memoryAtMost {
 				b.Errorf("it allocates %d bytes, want at most %d", allocated, memoryAtMost)
@@ -265,8 +227,7 @@ func allocatedBy(f func()) uint64 {
 // What a body costs in memory does not depend on its size.
 func TestMemoryDoesNotGrowWithTheBody(t *testing.T) {
 	s := newSink(t, 20<<20)
-	store := newFakeStore()
-	p := newPod(t, &fakeEngine{store, "pod-a"}, store, s.service(), unlimited)
+	p := newPod(t, newStore(), "pod-a", s.service(), unlimited)
 	allocated := func(f func()) uint64 {
 		f() // connections and pools
 		runtime.GC()

@@ -3,13 +3,12 @@ package texproxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,8 +16,9 @@ import (
 )
 
 var (
-	errSilent = errors.New("the TeX service did not answer in time")
-	errGone   = errors.New("the client has gone")
+	errSilent  = errors.New("the TeX service did not answer in time")
+	errOverdue = errors.New("the TeX service did not answer within hold.max")
+	errGone    = errors.New("the client has gone")
 )
 
 // newTransport has no proxy from the environment and follows no redirects: a
@@ -47,7 +47,8 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return upstreamConn{c}, nil
 }
 
-// upstreamConn takes a request's body in larger pieces than net/http has for it.
+// upstreamConn takes a request's body in larger pieces than net/http has for it:
+// an upload that is here as a whole goes up as fast as the service takes it.
 type upstreamConn struct{ net.Conn }
 
 func (c upstreamConn) ReadFrom(r io.Reader) (int64, error) {
@@ -56,29 +57,44 @@ func (c upstreamConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{c.Conn}, r, *buf)
 }
 
+var pieces = sync.Pool{New: func() any { b := make([]byte, 512<<10); return &b }}
+
 // call is one request to an upstream.
 type call struct {
 	method  string
-	path    string // cleaned, escaped
+	base    *url.URL // nil for the service's
+	path    string   // cleaned, escaped
 	query   string
-	header  http.Header // end-to-end headers that may go up
-	body    content     // nil for none
-	begins  bool        // it begins a compile, so whether it was sent matters
-	inspect bool        // the answer is to be read
+	header  http.Header   // end-to-end headers that may go up
+	body    *upload       // nil for none
+	begins  bool          // it begins a compile, so whether it was sent matters
+	inspect bool          // the answer is to be read
+	within  time.Duration // longest time until the answer begins; zero for any
+}
+
+// ask is exchange for a call whose answer is to be read.
+func (p *Proxy) ask(ctx context.Context, s *service, c call) (a *answer, sent bool, err error) {
+	c.inspect = true
+	if a, sent, err = p.exchange(ctx, s, c); err != nil {
+		return nil, sent, err
+	}
+	if err := a.read(); err != nil {
+		a.Body.Close()
+		return nil, true, err
+	}
+	return a, true, nil
 }
 
 // exchange sends a call and returns its answer's head. sent tells, beside the
 // error of a call that begins a compile, whether the upstream may have got the
-// whole request. The answer dies when the upstream is silent for the service's timeout.
-func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Response, sent bool, err error) {
+// whole request. The answer dies when the upstream is silent for the service's
+// timeout.
+func (p *Proxy) exchange(ctx context.Context, s *service, c call) (a *answer, sent bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	watch := &watchdog{cancel: cancel, after: s.Timeout}
-	watch.timer = time.AfterFunc(s.Timeout, watch.bark)
+	watch := newWatchdog(cancel, s.Timeout, c.within)
 	defer func() {
 		if err != nil {
-			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-				err = cause
-			}
+			err = causeOf(ctx, err)
 			watch.stop()
 		}
 	}()
@@ -92,8 +108,32 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Re
 			},
 		})
 	}
+	resp, err := tracing.RoundTrip(p.transport, s.request(ctx, c, watch))
+	if err != nil {
+		return nil, written.Load(), err
+	}
+	watch.answered()
+	resp.Body = &watchedBody{resp.Body, watch, ctx}
+	return &answer{Response: resp, abort: func() { cancel(errGone) }}, true, nil
+}
+
+// causeOf says why a context has ended, where that is why err is there. A client
+// that has gone is no cause.
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// request makes a call's request, with the service's credential on it.
+func (s *service) request(ctx context.Context, c call, watch *watchdog) *http.Request {
+	base := c.base
+	if base == nil {
+		base = s.base
+	}
 	r := (&http.Request{
-		Method: c.method, URL: s.url(c.path, c.query), Host: s.base.Host,
+		Method: c.method, URL: below(base, c.path, c.query), Host: base.Host,
 		Header: c.header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 	if r.Header == nil {
@@ -105,34 +145,62 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (resp *http.Re
 	if c.inspect {
 		r.Header.Del("Accept-Encoding")
 	}
-	if c.body != nil && c.body.size() > 0 {
+	if c.body.size() > 0 {
 		r.ContentLength = c.body.size()
-		r.GetBody = func() (io.ReadCloser, error) {
-			return &progress{c.body.open(ctx), watch}, nil
-		}
+		r.GetBody = func() (io.ReadCloser, error) { return &progress{c.body.open(), watch}, nil }
 		r.Body, _ = r.GetBody()
 	}
 	s.auth(r.Header)
-	resp, err = tracing.RoundTrip(p.transport, r)
-	if err != nil {
-		return nil, written.Load(), err
-	}
-	watch.reset()
-	resp.Body = &watchedBody{resp.Body, watch, ctx}
-	return resp, true, nil
+	return r
 }
 
-// watchdog cancels an exchange that stands still.
+// watchdog cancels an exchange that stands still, or whose answer does not begin
+// in time. Where both would count before the answer begins and silence is not the
+// shorter, only the limit does: of two timers for one moment either might be
+// first, and they mean different things.
 type watchdog struct {
-	timer  *time.Timer
-	after  time.Duration
-	cancel context.CancelCauseFunc
+	cancel  context.CancelCauseFunc
+	before  time.Duration // longest silence before the answer begins; zero for any
+	after   time.Duration // and from then on
+	silence *time.Timer
+	limit   *time.Timer // nil for none
 }
 
-func (w *watchdog) bark()  { w.cancel(errSilent) }
-func (w *watchdog) reset() { w.timer.Reset(w.after) }
+func newWatchdog(cancel context.CancelCauseFunc, silence, within time.Duration) *watchdog {
+	w := &watchdog{cancel: cancel, before: silence, after: silence}
+	w.silence = time.AfterFunc(silence, func() { cancel(errSilent) })
+	if within > 0 {
+		w.limit = time.AfterFunc(within, func() { cancel(errOverdue) })
+		if silence >= within {
+			w.silence.Stop()
+			w.before = 0
+		}
+	}
+	return w
+}
+
+// sending is told of progress of the request, answered of the answer's head, and
+// reading of progress of the answer.
+func (w *watchdog) sending() {
+	if w.before > 0 {
+		w.silence.Reset(w.before)
+	}
+}
+
+func (w *watchdog) answered() {
+	if w.limit != nil {
+		w.limit.Stop()
+	}
+	w.reading()
+}
+
+func (w *watchdog) reading() { w.silence.Reset(w.after) }
+
 func (w *watchdog) stop() {
-	w.timer.Stop()
+	w.silence.Stop()
+	if w.limit != nil {
+		w.limit.Stop()
+	}
 	w.cancel(nil)
 }
 
@@ -142,7 +210,7 @@ type progress struct {
 }
 
 func (p *progress) Read(b []byte) (int, error) {
-	p.watch.reset()
+	p.watch.sending()
 	return p.ReadCloser.Read(b)
 }
 
@@ -153,12 +221,10 @@ type watchedBody struct {
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
-	b.watch.reset() // the client's slowness in between is not the upstream's
+	b.watch.reading() // the client's slowness in between is not the upstream's
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		if cause := context.Cause(b.ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-			err = cause
-		}
+		err = causeOf(b.ctx, err)
 	}
 	return n, err
 }
@@ -166,156 +232,4 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 func (b *watchedBody) Close() error {
 	b.watch.stop()
 	return b.ReadCloser.Close()
-}
-
-// hopByHop headers end here, in both directions (RFC 9110 §7.6.1).
-var hopByHop = map[string]bool{
-	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true,
-	"Transfer-Encoding": true, "Upgrade": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
-}
-
-// keptFromUpstream are a client's headers that are the gateway's business: its
-// credentials, and what says where it comes from.
-var keptFromUpstream = map[string]bool{
-	"Authorization": true, "Cookie": true, "X-Api-Key": true, "Origin": true, "Forwarded": true,
-	"Expect": true, "Content-Length": true, "Host": true, "Via": true, "X-Real-Ip": true,
-	// What some frameworks take for the method or the path: it would undo what
-	// was matched here.
-	"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true, "X-Original-Url": true, "X-Rewrite-Url": true,
-}
-
-// keptFromClient are an upstream's headers that concern its own origin only.
-var keptFromClient = map[string]bool{
-	"Set-Cookie": true, "Www-Authenticate": true, "Alt-Svc": true, "Strict-Transport-Security": true, "Content-Length": true,
-}
-
-func requestHeader(h http.Header) http.Header {
-	return passing(h, func(name string) bool {
-		return keptFromUpstream[name] || strings.HasPrefix(name, "X-Vance-") || strings.HasPrefix(name, "X-Forwarded-") ||
-			strings.HasPrefix(name, "Sec-") || strings.HasPrefix(name, "Access-Control-")
-	})
-}
-
-func responseHeader(h http.Header) http.Header {
-	return passing(h, func(name string) bool {
-		return keptFromClient[name] || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "X-Vance-")
-	})
-}
-
-func passing(h http.Header, kept func(string) bool) http.Header {
-	named := map[string]bool{}
-	for _, v := range h["Connection"] {
-		for name := range strings.SplitSeq(v, ",") {
-			named[http.CanonicalHeaderKey(strings.TrimSpace(name))] = true
-		}
-	}
-	out := make(http.Header, len(h))
-	for name, values := range h {
-		name := http.CanonicalHeaderKey(name)
-		if !hopByHop[name] && !named[name] && !kept(name) {
-			out[name] = values
-		}
-	}
-	return out
-}
-
-// relay writes an upstream's answer to the client: its status, its headers and
-// its bytes. A client that has gone does not stop the reading where toEnd is
-// set, so that the upstream can finish.
-//
-// ended is called with nil when the upstream has said everything, before the
-// client can know: whoever has its answer and asks again finds the slot free. An
-// answer that breaks off in the middle breaks off for the client too
-// (http.ErrAbortHandler), since a short PDF must not look whole; ended gets the
-// reason before that.
-func relay(w http.ResponseWriter, r *http.Request, s *service, resp *http.Response, toEnd bool, ended func(error)) {
-	defer resp.Body.Close()
-	h := w.Header()
-	for name, values := range responseHeader(resp.Header) {
-		h[name] = values
-	}
-	for _, name := range []string{"Location", "Content-Location"} {
-		if v := resp.Header.Get(name); v != "" {
-			h.Set(name, s.rewrite(r, resp, v))
-		}
-	}
-	if resp.ContentLength >= 0 && (resp.StatusCode != http.StatusNotModified || resp.ContentLength > 0) && resp.StatusCode != http.StatusNoContent {
-		h.Set("Content-Length", fmt.Sprint(resp.ContentLength))
-	}
-	w.WriteHeader(resp.StatusCode)
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	rc := http.NewResponseController(w)
-	gone, told := false, false
-	for read := int64(0); ; {
-		n, err := resp.Body.Read(*buf)
-		if read += int64(n); read == resp.ContentLength && !told && (err == nil || err == io.EOF) {
-			ended(nil)
-			told = true
-		}
-		if n > 0 && !gone {
-			// A client that reads nothing for this long is not one.
-			_ = rc.SetWriteDeadline(time.Now().Add(uploadSilence))
-			if _, werr := w.Write((*buf)[:n]); werr != nil {
-				gone = true
-			} else if resp.ContentLength < 0 {
-				_ = rc.Flush()
-			}
-			if gone && !toEnd {
-				if !told {
-					ended(errGone)
-				}
-				return
-			}
-		}
-		switch {
-		case err == io.EOF:
-			if !told {
-				ended(nil)
-			}
-			if gone {
-				panic(http.ErrAbortHandler)
-			}
-			_ = rc.SetWriteDeadline(time.Time{})
-			return
-		case err != nil:
-			if !told {
-				ended(err)
-			}
-			panic(http.ErrAbortHandler)
-		}
-	}
-}
-
-// rewrite turns a Location that leads into the upstream into one that leads
-// through the gateway. Any other stays: the gateway does not follow it.
-func (s *service) rewrite(r *http.Request, resp *http.Response, location string) string {
-	to, err := resp.Request.URL.Parse(location)
-	if err != nil || to.Scheme != s.base.Scheme || !strings.EqualFold(to.Host, s.base.Host) {
-		return location
-	}
-	rest, ok := strings.CutPrefix(to.EscapedPath(), s.base.EscapedPath())
-	if !ok || (rest != "" && rest[0] != '/') {
-		return location
-	}
-	through := url.URL{Path: "/", RawQuery: to.RawQuery, Fragment: to.Fragment}
-	tail := strings.TrimPrefix(through.String(), "/")
-	return clientBase(r) + rest + tail
-}
-
-type clientBaseKey struct{}
-
-// withClientBase notes the path before rest, under which the client sees the
-// service.
-func withClientBase(r *http.Request, rest, fallback string) *http.Request {
-	base, ok := strings.CutSuffix(r.URL.EscapedPath(), rest)
-	if !ok || base == "" {
-		base = fallback
-	}
-	return r.WithContext(context.WithValue(r.Context(), clientBaseKey{}, base))
-}
-
-func clientBase(r *http.Request) string {
-	base, _ := r.Context().Value(clientBaseKey{}).(string)
-	return base
 }

@@ -2,6 +2,7 @@ package texproxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,22 +17,26 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/credential"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/settings"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
-// settingsOf is one value for all scopes, or one for a project.
-type settingsOf struct {
+// scopes is one value for all scopes, or one for a project.
+type scopes struct {
 	mu    sync.Mutex
 	lease map[string]string // project or "" → name
 	err   error
 }
 
-func (s *settingsOf) Setting(_ context.Context, _, project, key string) (string, error) {
+func (s *scopes) Setting(_ context.Context, _, project, key string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key != "tex.lease" {
+	if key != settings.TexLease {
 		return "", fmt.Errorf("unexpected setting %s", key)
 	}
 	if s.err != nil {
@@ -68,9 +73,13 @@ type pod struct {
 	*Proxy
 	url      string // base URL of the service for tenant acme, project thesis, user u1
 	server   *httptest.Server
-	settings *settingsOf
+	settings *scopes
 	def      *definition.Definition
 	log      *bytes.Buffer
+	counts   counts
+	engine   func(*lease.Options) // changes them
+	issuer   string               // of the caller
+	also     *definition.Definition
 }
 
 type podOption func(*Options, *pod)
@@ -81,26 +90,61 @@ func spooled(p *pod) int64 {
 	return n
 }
 
-func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService, opts ...podOption) *pod {
+// store is a lease store in memory that several pods can share and that can fail.
+type store = storetest.Faulty
+
+func newStore() *store { return storetest.NewFaulty(storetest.NewMemory(time.Now)) }
+
+// calls counts the calls that requests make; engines beat and sweep besides.
+func calls(s *store) (n int) {
+	for _, verb := range []string{"createHolder", "touch", "setPayload", "deleteHolder", "holders", "claimRecord", "lookupRecord"} {
+		n += s.Calls(verb)
+	}
+	return n
+}
+
+// newPod is a pod with an engine of its own over a store.
+func newPod(t testing.TB, s lease.Store, id lease.PodID, svc tex.Service, opts ...podOption) *pod {
 	t.Helper()
-	p := &pod{settings: &settingsOf{lease: map[string]string{"": "tex"}}, def: texDefinition(), log: &bytes.Buffer{}}
+	p := &pod{settings: &scopes{lease: map[string]string{"": "tex"}}, def: texDefinition(), log: &bytes.Buffer{}}
 	var logMu sync.Mutex
 	o := Options{
-		Services: []config.TexService{svc}, Records: records, Settings: p.settings,
-		Definitions: definitions{"tex": p.def},
-		SpoolDir:    t.TempDir(), Limits: func() config.Limits { return config.Limits{PerPod: 10000, Spool: 2 << 30} },
+		Services: []tex.Service{svc}, Settings: p.settings, Observer: &p.counts, Pod: id,
+		SpoolDir: t.TempDir(), Limits: func() config.Limits { return config.Limits{PerPod: 10000, Spool: 2 << 30} },
 		Log: slog.New(slog.NewTextHandler(lockedWriter{&logMu, p.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range opts {
 		f(&o, p)
 	}
-	proxy, err := newProxy(o, e)
+	m := storetest.NewManager(t, s, id, func(o *lease.Options) {
+		defs := definitions{"tex": p.def}
+		if p.also != nil {
+			defs[p.also.Name] = p.also
+		}
+		o.Definitions, o.Observer = defs, &p.counts
+		if p.engine != nil {
+			p.engine(o)
+		}
+	})
+	o.Leases, o.Records = m, m.Records()
+	p.serve(t, o, svc.Name)
+	m.Register(HandlerType, p.Proxy)
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// serve makes the pod's proxy and lets clients reach it until the test's end.
+func (p *pod) serve(t testing.TB, o Options, service string) {
+	t.Helper()
+	proxy, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Proxy = proxy
 	p.server = httptest.NewServer(p)
-	p.url = p.server.URL + "/tex/acme/thesis/@u1/" + svc.Name
+	p.url = p.server.URL + "/tex/acme/thesis/@u1/" + service
 	t.Cleanup(func() {
 		p.server.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -110,7 +154,7 @@ func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService
 		}
 		p.transport.CloseIdleConnections()
 		p.Close()
-		if n := p.runs.size(); n != 0 {
+		if n := p.uses.size(); n != 0 {
 			t.Errorf("%d leases are still registered as in use", n)
 		}
 		// A connection that was cut drops its upload when its writer has noticed.
@@ -120,8 +164,42 @@ func newPod(t testing.TB, e engine, records lease.Records, svc config.TexService
 			t.Errorf("%d callers still have room in the spool, %d requests under way", n, m)
 		}
 	})
-	return p
 }
+
+// counts are what a pod's engine and proxy have counted.
+type counts struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *counts) add(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[key]++
+}
+
+func (c *counts) of(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[key]
+}
+
+func (c *counts) Acquired(_, outcome string, _ time.Duration)          { c.add("acquire " + outcome) }
+func (c *counts) Checked(_, outcome string)                            { c.add("check " + outcome) }
+func (c *counts) Released(_, outcome string)                           { c.add("release " + outcome) }
+func (c *counts) Reaped(lease.Reason)                                  {}
+func (c *counts) Reconciled(string)                                    {}
+func (c *counts) StoreCalled(string, time.Duration, error)             {}
+func (c *counts) Drifted(string, definition.Level, int, time.Duration) {}
+func (c *counts) Happened(e lease.Event)                               { c.add("event " + e.Kind + " " + e.Reason) }
+func (c *counts) Served(service, kind string, _ time.Duration) {
+	c.add("served " + service + " " + kind)
+}
+func (c *counts) Describes(string, ...string)   {}
+func (c *counts) Ended(service, outcome string) { c.add("ended " + service + " " + outcome) }
 
 type lockedWriter struct {
 	mu *sync.Mutex
@@ -145,7 +223,7 @@ func (p *pod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(parts) == 7 {
 		rest += parts[6]
 	}
-	c := principal.Caller{Principal: principal.Principal{Tenant: parts[2], Project: parts[3], User: strings.TrimPrefix(parts[4], "@"), Issuer: "key:test"}}
+	c := principal.Caller{Principal: principal.Principal{Tenant: parts[2], Project: parts[3], User: strings.TrimPrefix(parts[4], "@"), Issuer: cmp.Or(p.issuer, "key:test")}}
 	p.Serve(w, r, c, parts[5], rest)
 }
 
@@ -236,8 +314,8 @@ func (u *upstream) seen() []*http.Request {
 	return append([]*http.Request(nil), u.requests...)
 }
 
-func (u *upstream) service() config.TexService {
-	return config.TexService{Name: "tex2pdf", Preset: "rbehzadan", Upstream: u.URL, Auth: config.Auth{Type: "apiKey", HeaderName: "X-API-Key", Value: "up-secret"}}
+func (u *upstream) service() tex.Service {
+	return tex.Service{Name: "tex2pdf", Preset: "rbehzadan", Upstream: u.URL, Auth: credential.Auth{Type: "apiKey", HeaderName: "X-API-Key", Value: "up-secret"}}
 }
 
 // zipForm is a multipart upload as tex2pdf wants it.
@@ -328,9 +406,9 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func wantHeld(t testing.TB, s *fakeStore, n int) {
+func wantHeld(t testing.TB, s *store, n int) {
 	t.Helper()
-	if held := s.held(); len(held) != n {
+	if held := s.Held(t); len(held) != n {
 		t.Errorf("%d leases are held, want %d: %+v", len(held), n, held)
 	}
 }

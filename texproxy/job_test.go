@@ -19,18 +19,19 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
 // onePod is a pod in front of a scripted tex2pdf.
-func onePod(t testing.TB, change func(*config.TexService), opts ...podOption) (*pod, *upstream, *fakeStore) {
+func onePod(t testing.TB, change func(*tex.Service), opts ...podOption) (*pod, *upstream, *store) {
 	t.Helper()
-	up, store := newUpstream(t), newFakeStore()
+	up, store := newUpstream(t), newStore()
 	svc := up.service()
 	if change != nil {
 		change(&svc)
 	}
-	return newPod(t, &fakeEngine{store, "pod-a"}, store, svc, opts...), up, store
+	return newPod(t, store, "pod-a", svc, opts...), up, store
 }
 
 func TestAJobHoldsItsLeaseFromSubmitToItsEnd(t *testing.T) {
@@ -40,7 +41,7 @@ func TestAJobHoldsItsLeaseFromSubmitToItsEnd(t *testing.T) {
 		t.Errorf("the submit's answer is %q, want the service's bytes %q", r.body, want)
 	}
 	wantHeld(t, store, 1)
-	h := store.held()[0]
+	h := store.Held(t)[0]
 	if h.PodBound || h.Type != "tex" || h.User != "u1" || h.Tenant != "acme" || h.Payload[lease.PayloadKey] != "tex2pdf/job-1" {
 		t.Errorf("the holder is %+v", h)
 	}
@@ -67,14 +68,12 @@ func TestAJobHoldsItsLeaseFromSubmitToItsEnd(t *testing.T) {
 func TestEveryPollChecksTheLease(t *testing.T) {
 	p, _, store := onePod(t, nil)
 	id := mustSubmit(t, p.url)
-	before := store.callCount()
+	before, touches := calls(store), store.Calls("touch")
 	for range 3 {
 		get(t, p.url+"/tex2pdf/status/"+id)
 	}
-	store.mu.Lock()
-	defer store.mu.Unlock()
-	if got := fmt.Sprint(store.ops[before:]); got != "[check check check]" {
-		t.Errorf("three polls made the store calls %s; want one check each", got)
+	if n, all := store.Calls("touch")-touches, calls(store)-before; n != 3 || all != 3 {
+		t.Errorf("three polls made %d touches and %d store calls; want one touch each", n, all)
 	}
 }
 
@@ -183,7 +182,7 @@ func TestBusyIsToldInTheServicesForm(t *testing.T) {
 	p, up, store := onePod(t, nil)
 	mustSubmit(t, p.url)
 	r := submit(t, p.url)
-	if r.status != 429 || r.header.Get("Retry-After") != "3" {
+	if r.status != 429 || r.header.Get("Retry-After") == "" {
 		t.Errorf("the second submit answered %d, Retry-After %q", r.status, r.header.Get("Retry-After"))
 	}
 	v := r.json(t)
@@ -192,7 +191,7 @@ func TestBusyIsToldInTheServicesForm(t *testing.T) {
 		t.Errorf("detail is %q", detail)
 	}
 	data, _ := v["error"].(map[string]any)
-	for k, want := range map[string]any{"code": "LEASE_BUSY", "resource": "tex2pdf", "level": "project", "cap": 1.0, "count": 1.0, "retryAfterMs": 3000.0, "oldestAgeSeconds": 42.0} {
+	for k, want := range map[string]any{"code": "LEASE_BUSY", "resource": "tex2pdf", "level": "project", "cap": 1.0, "count": 1.0, "oldestAgeSeconds": 0.0} {
 		if data[k] != want {
 			t.Errorf("error.%s is %v, want %v", k, data[k], want)
 		}
@@ -238,8 +237,8 @@ func TestAnUploadThatIsTooLarge(t *testing.T) {
 			if got.status != 413 || !strings.Contains(got.body, "50 MiB") {
 				t.Errorf("60 MB answered %d %s", got.status, got.body)
 			}
-			if len(up.seen()) != 0 || store.callCount() != 0 {
-				t.Errorf("the service got %d requests and the store %d calls; want none", len(up.seen()), store.callCount())
+			if len(up.seen()) != 0 || calls(store) != 0 {
+				t.Errorf("the service got %d requests and the store %d calls; want none", len(up.seen()), calls(store))
 			}
 		})
 	}
@@ -269,8 +268,8 @@ func TestTheSpoolIsBounded(t *testing.T) {
 			t.Errorf("%s: an upload that never fits limits.spool answered %d %s", name, r.status, r.body)
 		}
 	}
-	if store.callCount() != 0 || spooled(p) != 0 {
-		t.Errorf("store calls %d, spooled bytes %d; want none", store.callCount(), spooled(p))
+	if calls(store) != 0 || spooled(p) != 0 {
+		t.Errorf("store calls %d, spooled bytes %d; want none", calls(store), spooled(p))
 	}
 	mustSubmit(t, p.url)
 }
@@ -288,8 +287,8 @@ func TestASlowUploadHoldsNoSlot(t *testing.T) {
 	}()
 	pw.Write(body[:150<<10])
 	eventually(t, "the upload has reached the disk", func() bool { return spooled(p) > 0 })
-	if store.callCount() != 0 || len(up.seen()) != 0 {
-		t.Errorf("half an upload made %d store calls and %d requests; want none", store.callCount(), len(up.seen()))
+	if calls(store) != 0 || len(up.seen()) != 0 {
+		t.Errorf("half an upload made %d store calls and %d requests; want none", calls(store), len(up.seen()))
 	}
 	mustSubmit(t, p.as("acme", "other", "u1")) // and others go on
 	pw.Write(body[150<<10:])
@@ -343,13 +342,13 @@ func TestAClientThatLeavesDuringItsUpload(t *testing.T) {
 	eventually(t, "the upload has begun", func() bool { return spooled(p) > 0 })
 	conn.Close()
 	eventually(t, "its room is free again", func() bool { return spooled(p) == 0 })
-	if store.callCount() != 0 || len(up.seen()) != 0 {
-		t.Errorf("it made %d store calls and %d requests; want none", store.callCount(), len(up.seen()))
+	if calls(store) != 0 || len(up.seen()) != 0 {
+		t.Errorf("it made %d store calls and %d requests; want none", calls(store), len(up.seen()))
 	}
 }
 
 func TestAClientThatLeavesAfterItsUpload(t *testing.T) {
-	p, up, store := onePod(t, func(s *config.TexService) { s.Abandoned.Every = 10 * time.Millisecond })
+	p, up, store := onePod(t, func(s *tex.Service) { s.Abandoned.Every = 10 * time.Millisecond })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	p.Start(ctx)
@@ -378,18 +377,18 @@ func TestAClientThatLeavesAfterItsUpload(t *testing.T) {
 	<-gone
 	close(goOn)
 	eventually(t, "the job is recorded without its client", func() bool {
-		h := store.held()
+		h := store.Held(t)
 		return len(h) == 1 && h[0].Payload[payloadJob] == "job-1"
 	})
 	up.set("job-1", "completed")
-	eventually(t, "its slot is free when the compile has ended", func() bool { return len(store.held()) == 0 })
+	eventually(t, "its slot is free when the compile has ended", func() bool { return len(store.Held(t)) == 0 })
 	if r := get(t, p.url+"/tex2pdf/download/job-1"); r.status != 200 {
 		t.Errorf("its owner's download answered %d", r.status)
 	}
 }
 
 func TestAnAbandonedJobIsWatchedUntilItEnds(t *testing.T) {
-	p, up, store := onePod(t, func(s *config.TexService) { s.Abandoned.Every = 5 * time.Millisecond })
+	p, up, store := onePod(t, func(s *tex.Service) { s.Abandoned.Every = 5 * time.Millisecond })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	p.Start(ctx)
@@ -408,14 +407,14 @@ func TestAnAbandonedJobIsWatchedUntilItEnds(t *testing.T) {
 	eventually(t, "the gateway polls by itself", func() bool { return polls() >= 3 })
 	wantHeld(t, store, 1) // the slot counts the compile, not the client
 	up.set(id, "failed")
-	eventually(t, "the slot is free", func() bool { return len(store.held()) == 0 })
+	eventually(t, "the slot is free", func() bool { return len(store.Held(t)) == 0 })
 	n := polls()
 	mustSubmit(t, p.url)
 	eventually(t, "the next job is watched", func() bool { return polls() > n })
 }
 
 func TestAnAbandonedJobThatNeverEndsIsLeftToItsTTL(t *testing.T) {
-	p, _, store := onePod(t, func(s *config.TexService) {
+	p, _, store := onePod(t, func(s *tex.Service) {
 		s.Abandoned.Every, s.Abandoned.Max = 2*time.Millisecond, 30*time.Millisecond
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -433,7 +432,7 @@ func TestAnAbandonedJobThatNeverEndsIsLeftToItsTTL(t *testing.T) {
 }
 
 func TestAnAbandonedJobExpiresWhereTheServiceSaysSo(t *testing.T) {
-	p, up, store := onePod(t, func(s *config.TexService) {
+	p, up, store := onePod(t, func(s *tex.Service) {
 		s.Abandoned.Mode, s.Abandoned.Every = "expire", time.Millisecond
 	}, func(_ *Options, p *pod) { p.def.TTL = 20 * time.Millisecond })
 	ctx, stop := context.WithCancel(t.Context())
@@ -448,7 +447,7 @@ func TestAnAbandonedJobExpiresWhereTheServiceSaysSo(t *testing.T) {
 }
 
 func TestAJobHoldsNoLongerThanHoldMax(t *testing.T) {
-	p, _, store := onePod(t, func(s *config.TexService) {
+	p, _, store := onePod(t, func(s *tex.Service) {
 		s.HoldMax = 30 * time.Millisecond
 		s.Abandoned.Every = 2 * time.Millisecond
 	})
@@ -456,7 +455,7 @@ func TestAJobHoldsNoLongerThanHoldMax(t *testing.T) {
 	defer stop()
 	p.Start(ctx)
 	mustSubmit(t, p.url)
-	eventually(t, "the slot is given back", func() bool { return len(store.held()) == 0 })
+	eventually(t, "the slot is given back", func() bool { return len(store.Held(t)) == 0 })
 }
 
 func TestAnUpstreamThatFailsAtSubmit(t *testing.T) {
@@ -482,7 +481,7 @@ func TestAnUpstreamThatFailsAtSubmit(t *testing.T) {
 		}, 502, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, up, store := onePod(t, func(s *config.TexService) { s.Timeout = 100 * time.Millisecond })
+			p, up, store := onePod(t, func(s *tex.Service) { s.Timeout = 100 * time.Millisecond })
 			up.script(c.handle)
 			r := submit(t, p.url)
 			if r.status != c.status || !strings.Contains(r.body, "UPSTREAM_UNAVAILABLE") {
@@ -503,7 +502,7 @@ func TestAnUpstreamThatCannotBeReached(t *testing.T) {
 }
 
 func TestAnUpstreamThatFailsAtPollKeepsTheLease(t *testing.T) {
-	p, up, store := onePod(t, func(s *config.TexService) { s.Timeout = 50 * time.Millisecond })
+	p, up, store := onePod(t, func(s *tex.Service) { s.Timeout = 50 * time.Millisecond })
 	id := mustSubmit(t, p.url)
 	up.script(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	if r := get(t, p.url+"/tex2pdf/status/"+id); r.status != 504 {
@@ -591,9 +590,9 @@ func TestAResultThatBreaksOffIsSeenToBreakOff(t *testing.T) {
 }
 
 func TestJobIdsThatAreNone(t *testing.T) {
-	p, up, store := onePod(t, func(s *config.TexService) { s.Unmatched = "passThrough" })
+	p, up, store := onePod(t, func(s *tex.Service) { s.Unmatched = "passThrough" })
 	mustSubmit(t, p.url)
-	before, calls := len(up.seen()), store.callCount()
+	before, asked := len(up.seen()), calls(store)
 	for _, path := range []string{
 		"/tex2pdf/status/a%2fb", "/tex2pdf/status/..%2fdownload%2fjob-1", "/tex2pdf/status/..", "/tex2pdf/status/../status/job-1",
 		"/tex2pdf/status/%2e%2e", "/tex2pdf/status/a%00b", "/tex2pdf/status/a%20b", "/tex2pdf/status/a;b", "/tex2pdf/status/a%5cb",
@@ -604,8 +603,8 @@ func TestJobIdsThatAreNone(t *testing.T) {
 			t.Errorf("%.60s answered %d", path, r.status)
 		}
 	}
-	if n := len(up.seen()) - before; n != 0 || store.callCount() != calls {
-		t.Errorf("they made %d requests and %d store calls; want none", n, store.callCount()-calls)
+	if n := len(up.seen()) - before; n != 0 || calls(store) != asked {
+		t.Errorf("they made %d requests and %d store calls; want none", n, calls(store)-asked)
 	}
 }
 
@@ -640,7 +639,7 @@ func TestWhatNoRouteMatches(t *testing.T) {
 	if n := len(up.seen()); n != 0 {
 		t.Errorf("the service got %d requests", n)
 	}
-	p, up, _ = onePod(t, func(s *config.TexService) { s.Unmatched = "passThrough" })
+	p, up, _ = onePod(t, func(s *tex.Service) { s.Unmatched = "passThrough" })
 	up.script(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Method+" "+r.URL.String()) })
 	if r := get(t, p.url+"/docs/?q=%2f"); r.body != "GET /docs/?q=%2f" {
 		t.Errorf("passThrough gave %q", r.body)
@@ -657,11 +656,11 @@ func TestJobsBelongToTheirOwner(t *testing.T) {
 	for name, finished := range map[string]bool{"while they run": false, "after their end": true} {
 		for where, fresh := range map[string]bool{"on their pod": false, "on another pod": true} {
 			t.Run(name+" "+where, func(t *testing.T) {
-				up, store := newUpstream(t), newFakeStore()
-				a := newPod(t, &fakeEngine{store, "pod-a"}, store, up.service())
+				up, store := newUpstream(t), newStore()
+				a := newPod(t, store, "pod-a", up.service())
 				b := a
 				if fresh {
-					b = newPod(t, &fakeEngine{store, "pod-b"}, store, up.service())
+					b = newPod(t, store, "pod-b", up.service())
 				}
 				id := mustSubmit(t, a.url)
 				if finished {
@@ -841,8 +840,8 @@ func TestAnUploadThatCannotBeStoredIsReadOnToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := do(t, request1(t, "POST", p.url+"/tex2pdf", &zeroReader{40 << 20}))
-	if r.status != 500 || !strings.Contains(r.body, "could not be stored") || store.callCount() != 0 {
-		t.Errorf("an upload without a disk answered %d %s after %d store calls", r.status, r.body, store.callCount())
+	if r.status != 500 || !strings.Contains(r.body, "could not be stored") || calls(store) != 0 {
+		t.Errorf("an upload without a disk answered %d %s after %d store calls", r.status, r.body, calls(store))
 	}
 }
 
@@ -862,10 +861,12 @@ func TestTheSpoolsDirectoryIsMadeAgainAndRemoved(t *testing.T) {
 }
 
 func TestAFullDiskSaysSo(t *testing.T) {
+	p, _, _ := onePod(t, nil)
 	w := httptest.NewRecorder()
-	logged := uploadFailed(w, fmt.Errorf("spool: %w", &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}), 1, 1)
-	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "no room") || !logged {
-		t.Errorf("a full disk answered %d %s, logged %t", w.Code, w.Body, logged)
+	q := &request{p: p.Proxy, w: w, r: httptest.NewRequest("POST", "/", nil), s: p.services["tex2pdf"]}
+	q.refuse(&spoolError{&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "no room") || !strings.Contains(p.log.String(), "could not be stored") {
+		t.Errorf("a full disk answered %d %s, log %s", w.Code, w.Body, p.log)
 	}
 }
 

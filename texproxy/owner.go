@@ -1,11 +1,13 @@
 package texproxy
 
 import (
-	"container/list"
 	"context"
 	"crypto/rand"
+	"net/http"
 	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
@@ -13,132 +15,200 @@ import (
 )
 
 // Upstreams know one key, the gateway's, and give any job to whoever names it.
-// So the gateway remembers whose a job is: in a record beside the leases that
-// outlives the job by an hour, and in a bounded memory that spares most reads
-// of it. A record's owner never changes while it lives.
+// So the gateway remembers whose a job is, and whose a name that its service has
+// accepted: in a record beside the leases, and in a bounded memory that spares
+// most reads of it. A record's owner never changes while it lives, and what has
+// none is nobody's.
 
 const (
-	recordJob    = "tex-job"    // service/job → owner
-	recordName   = "tex-name"   // service/name=value → owner
-	recordRetake = "tex-retake" // token of a lost lease → who tries to replace it
-	recordEnded  = "tex-ended"  // service/job, where a lease of it was lost and it has ended since
+	recordJob      = "tex-job"      // service/job → owner
+	recordName     = "tex-name"     // service/name=value → owner
+	recordReserved = "tex-reserved" // the same, while nobody knows whether the service takes it
 
 	afterEnd    = time.Hour
 	namesLive   = 7 * 24 * time.Hour
 	rememberAll = 10000
+
+	// namesOfOne is how many names one user may bind in namesLive, on one pod.
+	namesOfOne = 1000
 )
 
-// owner is who a job belongs to.
-type owner struct{ tenant, project, user string }
+// owner is who a job belongs to. Two credentials that say the same user are two
+// owners.
+type owner struct{ tenant, project, user, issuer string }
 
 func (o owner) sharer() quota.Key { return quota.Of(o.tenant, o.project, o.user) }
 
-func ownerOf(c principal.Caller) owner { return owner{c.Tenant, c.Project, c.User} }
+func ownerOf(c principal.Caller) owner { return owner{c.Tenant, c.Project, c.User, c.Issuer} }
 
-func (o owner) values() map[string]string {
-	return map[string]string{"tenant": o.tenant, "project": o.project, "user": o.user}
+func ownerOfHolder(h lease.Holder) owner {
+	return owner{h.Tenant, h.Project, h.User, h.Payload[payloadIssuer]}
 }
 
-func ownerFrom(v map[string]string) owner { return owner{v["tenant"], v["project"], v["user"]} }
-
-// owners are the owners that this pod has seen, least recently used out first.
-type owners struct {
-	mu    sync.Mutex
-	known map[string]*list.Element
-	order list.List
-	now   func() time.Time
-}
-
-type remembered struct {
-	key   string
+// known is what this pod knows of a job or a name.
+type known struct {
 	owner owner
-	free  bool // its scope has no lease, so there is nothing to look for in the store
+	free  bool // it had no lease, so there is nothing to look for in the store
 	until time.Time
 }
 
-func newOwners() *owners { return &owners{known: map[string]*list.Element{}, now: time.Now} }
+// owners are the owners that this pod has seen, least recently used out first.
+type owners struct {
+	seen *lru.Cache[string, known]
 
-func (o *owners) put(key string, who owner, free bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	entry := remembered{key, who, free, o.now().Add(afterEnd)}
-	if e, ok := o.known[key]; ok {
-		e.Value = entry
-		o.order.MoveToFront(e)
-		return
-	}
-	o.known[key] = o.order.PushFront(entry)
-	if o.order.Len() > rememberAll {
-		last := o.order.Back()
-		delete(o.known, last.Value.(remembered).key)
-		o.order.Remove(last)
-	}
+	mu    sync.Mutex
+	bound map[owner]int // names, since
+	since time.Time
 }
 
-func (o *owners) get(key string) (remembered, bool) {
+func newOwners() *owners {
+	seen, err := lru.New[string, known](rememberAll)
+	if err != nil {
+		panic(err) // the size is a constant
+	}
+	return &owners{seen: seen, bound: map[owner]int{}, since: time.Now()}
+}
+
+func (o *owners) put(kind, key string, k known) {
+	k.until = time.Now().Add(afterEnd)
+	o.seen.Add(kind+" "+key, k)
+}
+
+func (o *owners) get(kind, key string) (known, bool) {
+	k, ok := o.seen.Get(kind + " " + key)
+	return k, ok && time.Now().Before(k.until)
+}
+
+// mayBind counts a name that an owner is about to bind, and reports whether there
+// is room for it.
+func (o *owners) mayBind(who owner) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e, ok := o.known[key]
-	if !ok {
-		return remembered{}, false
+	if time.Since(o.since) > namesLive {
+		o.bound, o.since = map[owner]int{}, time.Now()
 	}
-	entry := e.Value.(remembered)
-	if o.now().After(entry.until) {
-		delete(o.known, key)
-		o.order.Remove(e)
-		return remembered{}, false
+	if o.bound[who] >= namesOfOne {
+		return false
 	}
-	o.order.MoveToFront(e)
-	return entry, true
+	o.bound[who]++
+	return true
 }
 
 // claimed is what a claim found.
 type claimed struct {
 	owner owner
-	fresh bool      // nobody had it
-	at    time.Time // when it was first claimed, by the clock of the pod that did
+	fresh bool // nobody had it
 }
 
 // claim binds a key to an owner for ttl, or finds whose it is already.
 func (p *Proxy) claim(ctx context.Context, kind, key string, who owner, ttl time.Duration) (claimed, error) {
-	values := who.values()
-	values["claim"], values["at"] = rand.Text(), time.Now().UTC().Format(time.RFC3339Nano)
+	claim := rand.Text()
+	record := lease.Record{Kind: kind, Key: key, TTL: ttl, Value: map[string]string{
+		"tenant": who.tenant, "project": who.project, "user": who.user, "issuer": who.issuer, "claim": claim}}
 	var r lease.Record
 	err := patiently(ctx, func(ctx context.Context) (err error) {
-		r, err = p.opt.Records.ClaimRecord(ctx, lease.Record{Kind: kind, Key: key, Value: values, TTL: ttl})
+		r, err = p.opt.Records.ClaimRecord(ctx, record)
 		return err
 	})
 	if err != nil {
-		return claimed{}, err
+		return claimed{}, unavailable(err)
 	}
-	c := claimed{owner: ownerFrom(r.Value), fresh: r.Value["claim"] == values["claim"]}
-	c.at, _ = time.Parse(time.RFC3339Nano, r.Value["at"]) // ours, or an older one's zero
-	p.owners.put(kind+" "+key, c.owner, false)
-	return c, nil
+	return claimed{owner: ownerOfRecord(r), fresh: r.Value["claim"] == claim}, nil
+}
+
+func ownerOfRecord(r lease.Record) owner {
+	return owner{r.Value["tenant"], r.Value["project"], r.Value["user"], r.Value["issuer"]}
 }
 
 // lookup reads whose a key is.
 func (p *Proxy) lookup(ctx context.Context, kind, key string) (who owner, ok bool, err error) {
+	if k, ok := p.owners.get(kind, key); ok {
+		return k.owner, true, nil
+	}
 	var r lease.Record
 	err = patiently(ctx, func(ctx context.Context) (err error) {
 		r, ok, err = p.opt.Records.LookupRecord(ctx, kind, key)
 		return err
 	})
 	if err != nil || !ok {
-		return owner{}, false, err
+		return owner{}, false, unavailable(err)
 	}
-	who = ownerFrom(r.Value)
-	p.owners.put(kind+" "+key, who, false)
+	who = ownerOfRecord(r)
+	p.owners.put(kind, key, known{owner: who})
 	return who, true, nil
 }
 
-// mayUseName reports whether a caller may use a named thing, and binds one that
-// nobody has used. A scope without a lease makes no store call for a name that
-// this pod knows.
-func (p *Proxy) mayUseName(ctx context.Context, key string, who owner) (bool, error) {
-	if known, ok := p.owners.get(recordName + " " + key); ok {
-		return known.owner == who, nil
+// binds reports whether the request makes what it names its caller's, once the
+// service has accepted it.
+func (q *request) binds() bool {
+	switch q.kind() {
+	case kindSubmit:
+		return true
+	case kindOther:
+		return q.r.Method == http.MethodPost || q.r.Method == http.MethodPut || q.r.Method == http.MethodPatch
 	}
-	got, err := p.claim(ctx, recordName, key, who, namesLive)
-	return got.owner == who, err
+	return false
+}
+
+// mayUseName refuses a request under a name that is another's, or that is
+// nobody's where the request does not begin anything. A name that is nobody's is
+// reserved before the service hears of it, so that of two who begin under it at
+// once only one does.
+func (q *request) mayUseName() error {
+	for _, key := range q.s.owned(q.m) {
+		who, ok, err := q.p.lookup(q.r.Context(), recordName, key)
+		switch {
+		case err != nil:
+			return err
+		case ok && who == q.owner:
+			continue
+		case ok || !q.binds():
+			return errNotFound
+		case !q.p.owners.mayBind(q.owner):
+			return errTooManyNames
+		}
+		got, err := q.p.claim(q.r.Context(), recordReserved, key, q.owner, q.s.HoldMax+time.Minute)
+		if err != nil {
+			return err
+		}
+		if got.owner != q.owner {
+			return errNotFound
+		}
+	}
+	return nil
+}
+
+// bound binds to the caller what an accepted request names and what its answer
+// leads to, before the client and anybody else can ask for it.
+func (q *request) bound(a *answer) (*answer, error) {
+	if !q.binds() || !q.accepted(a) {
+		return a, nil
+	}
+	keys := q.s.owned(q.m)
+	if q.kind() == kindSubmit {
+		keys = append(keys, q.namesIn(a)...)
+	}
+	ctx := context.WithoutCancel(q.r.Context())
+	for _, key := range keys {
+		if k, ok := q.p.owners.get(recordName, key); ok && k.owner == q.owner {
+			continue
+		}
+		got, err := q.p.claim(ctx, recordName, key, q.owner, namesLive)
+		if err == nil && got.owner != q.owner {
+			err = errNotFound
+		}
+		if err != nil { // what cannot be bound is not offered
+			a.Body.Close()
+			return nil, err
+		}
+		q.p.owners.put(recordName, key, known{owner: q.owner})
+	}
+	return a, nil
+}
+
+func (q *request) accepted(a *answer) bool {
+	if q.kind() == kindSubmit {
+		return q.m.route.accepts(a.StatusCode)
+	}
+	return a.StatusCode >= 200 && a.StatusCode <= 299
 }

@@ -1,8 +1,11 @@
 package texproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -15,96 +18,75 @@ const (
 	unknown place = iota // nobody's, or somebody else's: 404 either way
 	running              // it has a living lease
 	ended                // it has none and needs none: its results can be had
-	gone                 // its lease was taken away
+	lost                 // its lease was taken away
 )
 
 // located is what was found of a job.
 type located struct {
 	place place
-	job   *job         // running
-	mark  lease.Holder // gone: the revoked holder
+	job   *job // running, and lost
 }
 
 // ofJob serves the requests about a job: polls, results, logs, cancels.
-func (q *request) ofJob() {
-	var body *upload
-	if q.r.ContentLength != 0 && q.r.Body != nil {
-		var ok bool
-		if body, ok = q.take(); !ok {
-			return
-		}
-		defer body.drop()
+func (q *request) ofJob() (*answer, error) {
+	if err := q.mayUseName(); err != nil {
+		return nil, err
 	}
-	at, err := q.locate()
+	body, err := q.upload()
 	if err != nil {
-		q.refused(err)
-		return
+		return nil, err
 	}
-	if at.place == running && q.asksState() {
-		at, err = q.check(at)
-	}
-	if err == nil && at.place == gone && q.asksState() {
-		at, err = q.retake(at.mark)
-	}
+	defer body.drop()
+	at, err := q.locate()
 	switch {
 	case err != nil:
-		q.refused(err)
+		return nil, err
 	case at.place == unknown:
-		notFound(q.w)
-	case at.place == gone && q.asksState():
-		q.lost(q.w, q.s, q.m.job(), reasonOf(at.mark))
-	case at.place == running && q.readsState():
-		q.poll(at.job, body)
-	default:
-		q.pass(body)
+		return nil, errNotFound
+	case at.place == ended || !q.tellsState():
+		return q.pass(body)
 	}
+	return q.poll(at.job, body)
 }
 
-// asksState reports whether the request is one that a running job's lease is
-// checked for: a poll, or another route that can tell that the job has ended. A
+// needsLease reports whether the request is one that a running job's lease is
+// touched for: a poll, or another route that can tell that the job has ended. A
 // download neither needs a lease nor is refused for want of one.
-func (q *request) asksState() bool {
-	return q.m.route.kind == kindPoll || (q.m.route.kind == kindOther && len(q.m.route.Terminal) > 0)
+func (q *request) needsLease() bool {
+	return q.kind() == kindPoll || (q.kind() == kindOther && len(q.m.route.Terminal) > 0)
 }
 
-// readsState reports whether the answer can end the job.
-func (q *request) readsState() bool {
-	return q.asksState() || q.m.route.kind == kindCancel || len(q.m.route.Terminal) > 0
-}
-
-func reasonOf(mark lease.Holder) lease.Reason {
-	if mark.Revocation == nil {
-		return ""
-	}
-	return mark.Revocation.Reason
+// tellsState reports whether the answer can end the job.
+func (q *request) tellsState() bool {
+	return q.needsLease() || q.kind() == kindCancel || len(q.m.route.Terminal) > 0
 }
 
 // locate finds the job in this pod's memory, then in the store. A download
 // needs to know only whose the job is.
 func (q *request) locate() (located, error) {
 	key := q.s.jobKey(q.m.job())
-	if j := q.jobs.get(key); j != nil {
+	if j := q.p.jobs.get(key); j != nil {
 		if j.owner != q.owner {
 			return located{}, nil
 		}
 		return located{place: running, job: j}, nil
 	}
-	if known, ok := q.owners.get(recordJob + " " + key); ok {
+	if k, ok := q.p.owners.get(recordJob, key); ok {
 		switch {
-		case known.owner != q.owner:
+		case k.owner != q.owner:
 			return located{}, nil
-		case known.free || q.m.route.kind == kindResult:
+		case k.free || q.kind() == kindResult:
 			return located{place: ended}, nil
 		}
 	}
 	return q.find(key)
 }
 
-// find asks the store.
+// find asks the store. A job of which it knows nothing is nobody's.
 func (q *request) find(key string) (located, error) {
 	var holders []lease.Holder
 	err := patiently(q.r.Context(), func(ctx context.Context) (err error) {
-		holders, err = q.engine.find(ctx, lease.Filter{
+		holders, err = q.p.leases.Find(ctx, lease.Filter{
 			Type: HandlerType, Key: key, States: []lease.State{lease.Held, lease.Revoked},
 		})
 		return err
@@ -114,12 +96,12 @@ func (q *request) find(key string) (located, error) {
 	}
 	var mark *lease.Holder
 	for i, h := range holders {
-		if (owner{h.Tenant, h.Project, h.User}) != q.owner {
+		if ownerOfHolder(h) != q.owner {
 			return located{}, nil
 		}
 		if h.State == lease.Held {
-			if j := q.jobFrom(h, time.Now()); j != nil {
-				return located{place: running, job: q.jobs.put(j)}, nil
+			if j := q.p.jobFrom(h, time.Now()); j != nil {
+				return located{place: running, job: q.p.jobs.put(j)}, nil
 			}
 		}
 		if h.State == lease.Revoked && h.Revocation != nil && (mark == nil || h.Revocation.At.After(mark.Revocation.At)) {
@@ -127,174 +109,136 @@ func (q *request) find(key string) (located, error) {
 		}
 	}
 	if mark != nil {
-		// A lease that was lost, taken anew and released leaves the mark of its
-		// first loss.
-		if _, over, err := q.lookup(q.r.Context(), recordEnded, key); err != nil || over {
-			return located{place: ended}, err
+		if j := q.p.jobFrom(*mark, time.Now()); j != nil {
+			return located{place: lost, job: j}, nil
 		}
-		return located{place: gone, mark: *mark}, nil
 	}
-	who, ok, err := q.lookup(q.r.Context(), recordJob, key)
-	switch {
-	case err != nil:
-		return located{}, err
-	case ok && who == q.owner:
-		return located{place: ended}, nil
-	case ok:
-		return located{}, nil
-	}
-	return q.unrecorded(key)
-}
-
-// unrecorded decides on a job of which the store knows nothing. A scope without
-// a lease keeps none there: its jobs belong to whoever asks first.
-func (q *request) unrecorded(key string) (located, error) {
-	d, err := q.definition(q.r.Context())
-	if err != nil || d != nil {
+	who, ok, err := q.p.lookup(q.r.Context(), recordJob, key)
+	if err != nil || !ok || who != q.owner {
 		return located{}, err
 	}
-	q.owners.put(recordJob+" "+key, q.owner, true)
 	return located{place: ended}, nil
 }
 
-// check touches the job's lease (spec §3).
-func (q *request) check(at located) (located, error) {
-	j := at.job
-	err := patiently(q.r.Context(), func(ctx context.Context) error {
-		err := j.slot.Check(ctx)
-		if err == nil && j.isUnstored() {
-			if err = j.slot.UpdatePayload(ctx, j.payload()); err == nil {
-				j.stored()
-			}
-		}
-		return err
-	})
-	var lost *lease.LostError
-	if err == nil || !errors.As(err, &lost) {
-		return at, err
-	}
-	q.jobs.drop(j)
-	at, err = q.find(j.key())
-	if err == nil && at.place == running && at.job.token() == j.token() {
-		// A pod's list may be older than its check; the check is right.
-		q.jobs.drop(at.job)
-		at = located{place: gone, mark: lease.Holder{Token: j.token(), Revocation: &lease.Revocation{Reason: lost.Reason}}}
-	}
-	return at, err
-}
-
-func (j *job) isUnstored() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.unstored
-}
-
-func (j *job) stored() {
-	j.mu.Lock()
-	j.unstored = false
-	j.mu.Unlock()
-}
-
-// retake tries once, without waiting, to take a slot for a job that still runs
-// and whose lease was reaped. What an operator took away stays away, and so
-// does a job that its handler has cancelled.
-func (q *request) retake(mark lease.Holder) (located, error) {
-	lost := located{place: gone, mark: mark}
-	reason := reasonOf(mark)
-	if (reason != lease.ReasonIdle && reason != lease.ReasonPod) || q.s.cancel != nil || time.Since(mark.CreatedAt) > q.s.HoldMax {
-		return lost, nil
-	}
+// poll asks the service first, and decides about the lease by its answer: an end
+// passes whatever has become of the lease, and only a job that still runs needs
+// one. The end of the job gives the slot back before the client hears of it: its
+// next submit finds a free one.
+func (q *request) poll(j *job, body *upload) (*answer, error) {
+	j.polledAt(time.Now())
 	ctx := q.r.Context()
-	try, err := q.claim(ctx, recordRetake, string(mark.Token), q.owner, afterEnd)
-	switch {
-	case err != nil:
-		return lost, err
-	case !try.fresh && time.Since(try.at) > storePatience:
-		return lost, nil // it was tried, and there was no slot
-	case !try.fresh:
-		return q.awaitRetake(q.s.jobKey(q.m.job()), lost) // another poll is at it
-	}
-	d, err := q.definition(ctx)
-	if err != nil {
-		return lost, err
-	}
-	now := time.Now()
-	j := &job{
-		s: q.s, id: q.m.job(), owner: q.owner, values: valuesOf(mark.Payload), since: mark.CreatedAt,
-		retaken: true, polled: now, looked: now,
-	}
-	sl, err := q.acquire(ctx, d, lease.Request{Payload: j.payload(), MaxWait: lease.NoWait})
-	var busy *lease.BusyError
-	switch {
-	case errors.As(err, &busy):
-		return lost, nil
-	case err != nil:
-		return lost, err
-	case sl == nil: // its scope has no lease any more
-		return located{place: ended}, nil
-	}
-	j.slot = sl
-	q.log().Info("a job whose lease was reaped has a slot again")
-	return located{place: running, job: q.jobs.put(j)}, nil
-}
-
-// awaitRetake gives the poll that is taking a slot anew a moment to succeed.
-func (q *request) awaitRetake(key string, lost located) (located, error) {
-	for deadline := time.Now().Add(storePatience); ; {
-		at, err := q.find(key)
-		if err != nil || at.place != gone || time.Now().After(deadline) {
-			return at, err
-		}
-		select {
-		case <-q.r.Context().Done():
-			return lost, nil
-		case <-time.After(storePause):
-		}
-	}
-}
-
-// poll asks the upstream for a running job. The end of the job gives the slot
-// back before the client hears of it: its next submit finds a free one.
-func (q *request) poll(j *job, body *upload) {
-	now := time.Now()
-	j.touchedBy(now)
-	ctx := q.r.Context()
-	if q.m.route.kind == kindCancel {
+	if q.kind() == kindCancel {
 		ctx = context.WithoutCancel(ctx) // a wish to end is carried out
 	}
-	ctx, run := q.runs.begin(ctx, j.slot)
-	defer run.end()
-	resp, _, err := q.exchange(ctx, q.s, q.call(body, q.m.route.kind != kindResult))
-	var a *answer
-	if err == nil {
-		if a, err = inspect(resp); err != nil {
-			resp.Body.Close()
-		}
+	ctx, use := q.p.uses.beginPoll(ctx, j.lease.Lease)
+	a, _, err := q.p.ask(ctx, q.s, q.call(body))
+	use.settle()
+	if _, isLost := lease.Lost(err); isLost {
+		return nil, err // by an operator, while the service was asked
 	}
-	var lost *lease.LostError
-	if errors.As(context.Cause(ctx), &lost) {
-		if a != nil {
+	if err != nil || a.StatusCode >= http.StatusInternalServerError {
+		// Nobody knows whether the job runs, so its TTL begins anew.
+		_ = patiently(q.r.Context(), j.check)
+		return a, err
+	}
+	outcome, over := a.ended(q.m.route.Terminal)
+	switch {
+	case over:
+		q.p.end(ctx, j, outcome)
+	case q.kind() == kindCancel && a.StatusCode < 300:
+		q.p.end(ctx, j, outcomeCancelled)
+	case time.Since(j.since) > q.s.HoldMax:
+		q.p.overdue(ctx, j)
+	case q.needsLease():
+		if err := q.keepLease(j); err != nil {
 			a.Body.Close()
+			return nil, err
 		}
-		q.jobs.drop(j)
-		q.lost(q.w, q.s, j.id, lost.Reason)
-		return
 	}
+	return a, nil
+}
+
+// keepLease touches the lease of a job that runs (spec §3). One that is lost is
+// taken anew where there is a slot at once.
+func (q *request) keepLease(j *job) error {
+	err := patiently(q.r.Context(), j.check)
+	reason, isLost := lease.Lost(err)
+	if !isLost {
+		return err
+	}
+	q.p.jobs.drop(j)
+	// What an operator took away stays away, and so does a job that its handler
+	// has cancelled.
+	if (reason != lease.ReasonIdle && reason != lease.ReasonPod) || q.s.cancel != nil {
+		return err
+	}
+	_, again, _ := q.p.retakes.Do(j.key(), func() (any, error) { return nil, q.retake(j) })
+	if _, busy := errors.AsType[*lease.BusyError](again); busy {
+		return err
+	}
+	return again
+}
+
+// retake takes a slot anew for a job that still runs, without waiting. Polls of
+// one job that come at once do so once in this pod; of two pods one gives its
+// slot back.
+func (q *request) retake(j *job) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.r.Context()), 2*storePatience)
+	defer cancel()
+	living, err := q.p.livingLeases(ctx, j.key())
 	if err != nil {
-		q.upstreamFailed(err)
-		return
+		return err
 	}
-	run.settle()
-	_, over := a.ended(q.m.route.Terminal)
-	if q.m.route.kind == kindCancel && a.StatusCode < 300 {
-		over = true
+	if len(living) > 0 {
+		q.p.jobs.put(q.p.jobFrom(living[0], time.Now()))
+		return nil
 	}
-	if over || time.Since(j.since) > q.s.HoldMax {
-		if !over {
-			q.log().Warn("a job has held its slot for hold.max; the slot is given back")
-			q.cancelUpstream(ctx, q.s, j.values, "")
+	l, err := q.acquire(ctx, lease.Request{Payload: j.payload(), MaxWait: lease.NoWait, Retried: true})
+	if err != nil || l.Noop() { // without an error its scope has no lease any more
+		return err
+	}
+	mine := newJob(q.s, j.id, q.owner, j.values, l, j.since)
+	if first := q.p.rival(ctx, mine); first != nil {
+		q.p.giveBack(l.Lease)
+		mine = first
+	}
+	q.log().Info("a job whose lease was reaped has a slot again")
+	q.p.jobs.put(mine)
+	return nil
+}
+
+// rival returns the job by another living lease of it that stays, where this one
+// has to be given back: an older one. Two that were made in one millisecond go by
+// their tokens, unless the other pod has looked before this one's was there.
+func (p *Proxy) rival(ctx context.Context, mine *job) *job {
+	for again := false; ; again = true {
+		living, err := p.livingLeases(ctx, mine.key())
+		i := slices.IndexFunc(living, func(h lease.Holder) bool { return h.Token == mine.token() })
+		if err != nil || i < 0 {
+			return nil // both count: too many rather than too few
 		}
-		q.end(ctx, j)
+		tie := slices.ContainsFunc(living[i+1:], func(h lease.Holder) bool { return h.CreatedAt.Equal(living[i].CreatedAt) })
+		switch {
+		case i > 0:
+			return p.jobFrom(living[0], time.Now())
+		case !tie:
+			return nil
+		case again:
+			return p.jobFrom(living[1], time.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(storePause): // the other pod gives its own back, if it has seen this one
+		}
 	}
-	relay(q.w, q.r, q.s, a.Response, false, func(error) {})
+}
+
+// livingLeases are the holders of a job's leases, the oldest first.
+func (p *Proxy) livingLeases(ctx context.Context, key string) ([]lease.Holder, error) {
+	holders, err := p.leases.Find(ctx, lease.Filter{Type: HandlerType, Key: key, States: []lease.State{lease.Held}})
+	slices.SortFunc(holders, func(a, b lease.Holder) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Token, b.Token))
+	})
+	return holders, err
 }

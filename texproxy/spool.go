@@ -1,7 +1,6 @@
 package texproxy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,21 +31,23 @@ var (
 	errTooLarge  = errors.New("the upload is larger than the service's maxUpload")
 	errSpoolFull = errors.New("limits.spool is reached: too many uploads are waiting")
 	errTooMuch   = errors.New("the upload is larger than one caller's share of limits.spool")
-	errSlow      = errors.New("the upload stood still for too long")
+	errSlow      = errors.New("the upload stood still, or took too long")
 	errUpload    = errors.New("the upload broke off")
 )
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
+// spoolError says that an upload was not taken.
+type spoolError struct{ err error }
 
-// pieces are what fast uploads are moved in: the fewer, the less it costs.
-var pieces = sync.Pool{New: func() any { b := make([]byte, 512<<10); return &b }}
+func (e *spoolError) Error() string { return "spool: " + e.err.Error() }
+func (e *spoolError) Unwrap() error { return e.err }
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 // spool bounds the bytes of all uploads that this pod holds, and how many of
 // them one caller has.
 type spool struct {
 	*quota.Pool
-	dir    string
-	spares spares
+	dir string
 }
 
 // mostOfOne is the largest upload that one caller has room for.
@@ -72,19 +73,8 @@ func newSpool(dir string, limit func() int64) (*spool, error) {
 	return &spool{Pool: quota.New(limit), dir: dir}, nil
 }
 
-// content is a request body as it goes up.
-type content interface {
-	size() int64
-	// open returns it from its start. Readers share nothing.
-	open(context.Context) io.ReadCloser
-	// complete reports whether all of it is here.
-	complete() bool
-	// settle is told that the upstream has answered, and reports whether that
-	// counts.
-	settle() bool
-}
-
-// upload is a request body on its way to the disk, and then there.
+// upload is a request body on its way to the disk, and then there. A nil upload
+// is a request without a body.
 type upload struct {
 	users atomic.Int32 // the file is closed and the room free when the last has gone
 	n     int64        // bytes that are here
@@ -96,7 +86,6 @@ type upload struct {
 	held  int64
 }
 
-// A nil upload is a request without a body.
 func (u *upload) size() int64 {
 	if u == nil {
 		return 0
@@ -104,10 +93,8 @@ func (u *upload) size() int64 {
 	return u.n
 }
 
-func (*upload) complete() bool { return true }
-func (*upload) settle() bool   { return true }
-
-func (u *upload) open(context.Context) io.ReadCloser {
+// open returns the upload from its start. Readers share nothing.
+func (u *upload) open() io.ReadCloser {
 	u.hold()
 	return &reader{upload: u}
 }
@@ -121,13 +108,10 @@ type reader struct {
 	closed bool
 }
 
-func (r *reader) Read(b []byte) (int, error) { return r.read(b, r.upload.n) }
-
-// read reads an upload of which end bytes are here.
-func (r *reader) read(b []byte, end int64) (n int, err error) {
+func (r *reader) Read(b []byte) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b = b[:min(int64(len(b)), end-r.at)]
+	b = b[:min(int64(len(b)), r.upload.n-r.at)]
 	switch {
 	case r.closed:
 		return 0, os.ErrClosed
@@ -159,48 +143,42 @@ func (u *upload) drop() {
 	if u == nil || u.users.Add(-1) > 0 {
 		return
 	}
-	switch {
-	case u.file == nil:
-	case u.name == "":
-		u.spool.spares.put(u.file, u.n)
-	default:
+	if u.file != nil {
 		u.file.Close()
+	}
+	if u.name != "" {
 		os.Remove(u.name)
 	}
 	u.spool.Give(u.owner.sharer(), u.held)
 }
 
-// take reads the request's whole body, at most most bytes. What does not fit is
-// read on and thrown away, since a client that is still sending would never read
-// its refusal; it has no room any more while that lasts. The upload is the
-// caller's to drop. l is its early try, where it may have one.
-func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64, l *lead) (*upload, error) {
+// take reads the request's whole body, at most most bytes, and returns nil for a
+// request without one. The upload is the caller's to drop. Errors are
+// *spoolError.
+func (s *spool) take(w http.ResponseWriter, r *http.Request, o owner, most int64) (*upload, error) {
+	if r.ContentLength == 0 || r.Body == nil {
+		return nil, nil
+	}
 	u := &upload{spool: s, owner: o}
 	u.hold()
-	if r.ContentLength == 0 || r.Body == nil {
-		return u, nil
-	}
-	body := newPacedBody(w, r)
-	defer body.done()
 	err := u.mayBe(r.ContentLength, most)
 	if err == nil && r.ContentLength > 0 && !s.Fits(o.sharer(), r.ContentLength) {
 		err = errSpoolFull
 	}
-	if err != nil && expectsContinue(r) {
-		return nil, err // the client sends nothing before it has read this
+	if err != nil { // nothing has been read: who asks before it sends need not send
+		u.drop()
+		return nil, &spoolError{err}
 	}
-	if err == nil {
-		err = u.fill(body, most, l)
+	body := newPacedBody(w, r)
+	defer body.done()
+	if err := u.fill(body, most); err != nil {
+		u.drop() // it has no room while the rest is read
+		if !errors.Is(err, errSlow) && !errors.Is(err, errUpload) {
+			body.drain()
+		}
+		return nil, &spoolError{err}
 	}
-	if err == nil {
-		return u, nil
-	}
-	l.abandon()
-	u.drop()
-	if !errors.Is(err, errSlow) && !errors.Is(err, errUpload) {
-		body.drain()
-	}
-	return nil, err
+	return u, nil
 }
 
 // mayBe judges the length of an upload, which may be unknown yet (-1).
@@ -216,17 +194,10 @@ func (u *upload) mayBe(n, most int64) error {
 
 // fill reads the body. Room is taken by bytes that have come, not by those that
 // are announced: announcing costs a client nothing.
-func (u *upload) fill(body io.Reader, most int64, l *lead) error {
-	pool := &buffers
-	buf := pool.Get().(*[]byte)
-	defer func() { pool.Put(buf) }()
+func (u *upload) fill(body io.Reader, most int64) error {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for {
-		// A slow client has a large one no longer than a slot.
-		if want := l.pool(); want != pool {
-			pool.Put(buf)
-			pool = want
-			buf = pool.Get().(*[]byte)
-		}
 		n, err := body.Read(*buf)
 		if n > 0 {
 			if err := u.mayBe(u.n+int64(n), most); err != nil {
@@ -237,9 +208,8 @@ func (u *upload) fill(body io.Reader, most int64, l *lead) error {
 			}
 			u.held += int64(n)
 			if err := u.write((*buf)[:n]); err != nil {
-				return fmt.Errorf("texproxy: spool: %w", err)
+				return err
 			}
-			l.reached(u)
 		}
 		if err == io.EOF {
 			return nil
@@ -254,9 +224,6 @@ func (u *upload) fill(body io.Reader, most int64, l *lead) error {
 // a place for temporary files is swept away after some days. The file has no
 // name where an open one may do without.
 func (s *spool) create() (f *os.File, name string, err error) {
-	if f := s.spares.take(); f != nil {
-		return f, "", nil
-	}
 	f, err = os.CreateTemp(s.dir, spoolPattern)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {

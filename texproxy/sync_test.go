@@ -5,21 +5,52 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
 
-// syncPod is a pod in front of a preset of a sync service.
-func syncPod(t *testing.T, preset string, handle http.HandlerFunc, opts ...podOption) (*pod, *upstream, *fakeStore) {
+// example is the service of a file in examples/tex, all of whose routes lead to
+// upstream.
+func example(t testing.TB, name, upstream string) tex.Service {
 	t.Helper()
-	up, store := newUpstream(t), newFakeStore()
+	g, err := config.Load(filepath.Join("..", "examples", "tex", name+".yaml"), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Tex) != 1 {
+		t.Fatalf("%s describes %d services", name, len(g.Tex))
+	}
+	s := g.Tex[0]
+	s.Upstream = upstream
+	for _, r := range append([]*tex.Route{&s.Result}, pointers(s.Other)...) {
+		if r.Upstream != "" {
+			r.Upstream = upstream
+		}
+	}
+	return s
+}
+
+func pointers(routes []tex.Route) []*tex.Route {
+	var out []*tex.Route
+	for i := range routes {
+		out = append(out, &routes[i])
+	}
+	return out
+}
+
+// syncPod is a pod in front of a service that is described in examples/tex.
+func syncPod(t *testing.T, name string, handle http.HandlerFunc, opts ...podOption) (*pod, *upstream, *store) {
+	t.Helper()
+	up, store := newUpstream(t), newStore()
 	up.script(handle)
-	svc := config.TexService{Name: "svc", Preset: preset, Upstream: up.URL + "/base"}
-	return newPod(t, &fakeEngine{store, "pod-a"}, store, svc, opts...), up, store
+	return newPod(t, store, "pod-a", example(t, name, up.URL+"/base"), opts...), up, store
 }
 
 func pdf(w http.ResponseWriter, r *http.Request) {
@@ -30,16 +61,18 @@ func pdf(w http.ResponseWriter, r *http.Request) {
 
 func TestASyncCompileHoldsItsLeaseForTheRequest(t *testing.T) {
 	var during []lease.Holder
-	var store *fakeStore
+	held := make(chan *store, 1)
 	p, up, store := syncPod(t, "texd", func(w http.ResponseWriter, r *http.Request) {
-		during = store.held()
+		during = (<-held).Held(t)
 		pdf(w, r)
 	})
+	held <- store
 	r := do(t, request1(t, "POST", p.url+"/render?input=x.tex", strings.NewReader("x")))
 	if r.status != 200 || r.body != "%PDF-1.5" {
 		t.Errorf("the compile answered %d %q", r.status, r.body)
 	}
-	if len(during) != 1 || !during[0].PodBound {
+	// The compile is a foreign service's: it does not end with this process.
+	if len(during) != 1 || during[0].PodBound {
 		t.Errorf("during the compile these leases were held: %+v", during)
 	}
 	wantHeld(t, store, 0)
@@ -49,7 +82,7 @@ func TestASyncCompileHoldsItsLeaseForTheRequest(t *testing.T) {
 }
 
 func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
-	for preset, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		method, path string
 		busy         int
 		busyHas      string
@@ -59,12 +92,12 @@ func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
 		"texd":          {"POST", "/render", 422, `"category":"queue"`, 422, `"category":"compilation"`},
 		"clsi":          {"POST", "/project/p1/compile", 503, `"status":"unavailable"`, 200, `"status":"terminated"`},
 		"latex-on-http": {"POST", "/builds/sync", 429, `"detail"`, 400, `"logs"`},
-		"latex-online":  {"GET", "/compile?text=x", 429, `LEASE_BUSY: the project limit`, 400, `LEASE_LOST: `},
-		"latexcgi":      {"POST", "/cgi-bin/latexcgi", 429, `LEASE_BUSY: the project limit`, 200, `LEASE_LOST: `},
+		"latex-online":  {"GET", "/compile?text=x", 429, `LEASE_BUSY: no slot for a compile of latex-online: the project limit`, 400, `LEASE_LOST: `},
+		"latexcgi":      {"POST", "/cgi-bin/latexcgi", 429, `LEASE_BUSY: no slot for a compile of latexcgi: the project limit`, 200, `LEASE_LOST: `},
 	} {
-		t.Run(preset, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			inside := make(chan struct{}, 8)
-			p, up, store := syncPod(t, preset, func(w http.ResponseWriter, r *http.Request) {
+			p, up, store := syncPod(t, name, func(w http.ResponseWriter, r *http.Request) {
 				io.Copy(io.Discard, r.Body)
 				inside <- struct{}{}
 				if !strings.HasSuffix(r.URL.Path, "/stop") {
@@ -78,7 +111,7 @@ func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
 			if r.status != c.busy || !strings.Contains(r.body, c.busyHas) || r.header.Get("Retry-After") == "" {
 				t.Errorf("busy is %d %s", r.status, r.body)
 			}
-			for _, h := range store.revoke(lease.ReasonRevoke) {
+			for _, h := range store.Lose(t, lease.ReasonRevoke) {
 				if err := p.OnRevoked(t.Context(), h); err != nil {
 					t.Error(err)
 				}
@@ -87,7 +120,7 @@ func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
 				t.Errorf("lost is %d %s", r.status, r.body)
 			}
 			wantHeld(t, store, 0)
-			if last := up.seen()[len(up.seen())-1]; preset == "clsi" && last.URL.Path != "/base/project/p1/compile/stop" {
+			if last := up.seen()[len(up.seen())-1]; name == "clsi" && last.URL.Path != "/base/project/p1/compile/stop" {
 				t.Errorf("the compile was not stopped: the last request is %s", last.URL.Path)
 			}
 		})
@@ -95,26 +128,31 @@ func TestSyncRefusalsHaveTheServicesForm(t *testing.T) {
 }
 
 func TestASyncCompileIsCheckedWhileItRuns(t *testing.T) {
-	var store *fakeStore
+	shared := make(chan *store, 1)
 	p, _, store := syncPod(t, "texd", func(w http.ResponseWriter, r *http.Request) {
-		calls := store.callCount()
-		eventually(t, "it is checked", func() bool { return store.callCount() >= calls+3 })
-		store.revoke(lease.ReasonIdle) // and nobody tells this pod
+		store := <-shared
+		asked := calls(store)
+		eventually(t, "it is checked", func() bool { return calls(store) >= asked+3 })
+		store.Lose(t, lease.ReasonIdle) // and nobody tells this pod
 		<-r.Context().Done()
 	}, func(_ *Options, p *pod) { p.def.TTL = 30 * time.Millisecond })
+	shared <- store
 	r := do(t, request1(t, "POST", p.url+"/render", nil))
 	if r.status != 422 || !strings.Contains(r.body, "LEASE_LOST") {
 		t.Errorf("a lost lease answered %d %s", r.status, r.body)
 	}
 }
 
-func TestASyncAnswerThatHasBegunIsCutWhenItsLeaseIsLost(t *testing.T) {
-	var store *fakeStore
+// A service of this kind answers when it has compiled, so what is left is between
+// it and the client.
+func TestASyncSlotIsFreeWhenItsAnswerBegins(t *testing.T) {
+	goOn := make(chan struct{})
 	p, _, store := syncPod(t, "texd", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/pdf")
 		io.WriteString(w, "%PDF")
 		http.NewResponseController(w).Flush()
-		<-r.Context().Done()
+		<-goOn
+		io.WriteString(w, "-1.5")
 	})
 	resp, err := http.Post(p.url+"/render", "text/plain", nil)
 	if err != nil {
@@ -124,11 +162,25 @@ func TestASyncAnswerThatHasBegunIsCutWhenItsLeaseIsLost(t *testing.T) {
 	if _, err := io.ReadFull(resp.Body, make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range store.revoke(lease.ReasonRevoke) {
-		p.OnRevoked(t.Context(), h)
+	wantHeld(t, store, 0)
+	close(goOn)
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "-1.5" {
+		t.Errorf("the rest is %q, %v", rest, err)
 	}
-	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("half an answer arrived as a whole one")
+}
+
+func TestAClientThatReadsSlowlyHoldsNoSlot(t *testing.T) {
+	p, _, store := syncPod(t, "texd", func(w http.ResponseWriter, r *http.Request) {
+		w.Write(make([]byte, 8<<20)) // more than the buffers of two connections
+	}, func(_ *Options, p *pod) { p.def.Wait = 0 })
+	slow, err := http.Post(p.url+"/render", "text/plain", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Body.Close() // it has read nothing yet
+	wantHeld(t, store, 0)
+	if r := do(t, request1(t, "POST", p.url+"/render", nil)); r.status != 200 {
+		t.Errorf("the next compile answered %d %s", r.status, r.body)
 	}
 }
 
@@ -154,7 +206,7 @@ func TestASyncClientThatLeavesFreesItsSlotWhenTheCompileEnds(t *testing.T) {
 	<-gone
 	wantHeld(t, store, 1)
 	close(goOn)
-	eventually(t, "the slot is free", func() bool { return len(store.held()) == 0 })
+	eventually(t, "the slot is free", func() bool { return len(store.Held(t)) == 0 })
 }
 
 func TestASyncUpstreamThatFails(t *testing.T) {
@@ -168,9 +220,11 @@ func TestASyncUpstreamThatFails(t *testing.T) {
 		"closes":  {func(_ http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, 502, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up, store := newUpstream(t), newFakeStore()
+			up, store := newUpstream(t), newStore()
 			up.script(c.handle)
-			p := newPod(t, &fakeEngine{store, "pod-a"}, store, config.TexService{Name: "svc", Preset: "texd", Upstream: up.URL, Timeout: 50 * time.Millisecond})
+			svc := example(t, "texd", up.URL)
+			svc.Timeout = 50 * time.Millisecond
+			p := newPod(t, store, "pod-a", svc)
 			if r := do(t, request1(t, "POST", p.url+"/render", strings.NewReader("x"))); r.status != c.status {
 				t.Errorf("the client got %d %s", r.status, r.body)
 			}
@@ -179,129 +233,178 @@ func TestASyncUpstreamThatFails(t *testing.T) {
 	}
 }
 
+// At hold.max the slot is given back, and where the silence that a service may
+// keep is not shorter, it is hold.max that ends it: each time alike.
 func TestASyncCompileHoldsNoLongerThanHoldMax(t *testing.T) {
-	up, store := newUpstream(t), newFakeStore()
-	up.script(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	p := newPod(t, &fakeEngine{store, "pod-a"}, store, config.TexService{Name: "svc", Preset: "texd", Upstream: up.URL, HoldMax: 50 * time.Millisecond, Timeout: time.Minute})
-	if r := do(t, request1(t, "POST", p.url+"/render", nil)); r.status != 504 {
+	for name, timeout := range map[string]time.Duration{"as long as its timeout": 50 * time.Millisecond, "longer than it": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				up, store := newUpstream(t), newStore()
+				up.script(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+				svc := example(t, "texd", up.URL)
+				svc.HoldMax, svc.Timeout = 50*time.Millisecond, timeout
+				p := newPod(t, store, "pod-a", svc)
+				if r := do(t, request1(t, "POST", p.url+"/render", nil)); r.status != 504 {
+					t.Errorf("the client got %d %s", r.status, r.body)
+				}
+				wantHeld(t, store, 0)
+			}
+		})
+	}
+}
+
+func TestASyncCompileIsCancelledAtHoldMax(t *testing.T) {
+	up, store := newUpstream(t), newStore()
+	stopped := make(chan struct{})
+	up.script(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/stop") {
+			close(stopped)
+			return
+		}
+		<-r.Context().Done()
+	})
+	svc := example(t, "clsi", up.URL)
+	svc.HoldMax = 50 * time.Millisecond
+	p := newPod(t, store, "pod-a", svc)
+	if r := do(t, request1(t, "POST", p.url+"/project/abc/compile", nil)); r.status != 504 {
 		t.Errorf("the client got %d %s", r.status, r.body)
 	}
+	<-stopped
 	wantHeld(t, store, 0)
 }
 
 func TestASyncResultIsReachedThroughTheGateway(t *testing.T) {
-	p, up, _ := syncPod(t, "latexcgi", func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			io.Copy(io.Discard, r.Body)
-			w.Header().Set("Location", "/base/latexcgi/document_1A.pdf?x=1#p2")
-			w.WriteHeader(301)
-			return
-		}
-		pdf(w, r)
-	})
-	contentType, body := zipForm(t, []byte("x"))
-	r := do(t, request1(t, "POST", p.url+"/cgi-bin/latexcgi", bytes.NewReader(body), "Content-Type", contentType))
-	at := r.header.Get("Location")
-	if r.status != 301 || at != "/tex/acme/thesis/@u1/svc/latexcgi/document_1A.pdf?x=1#p2" {
-		t.Fatalf("the compile answered %d to %q", r.status, at)
-	}
-	if r := get(t, p.as("evil", "x", "y")+"/latexcgi/document_1A.pdf"); r.status != 404 {
-		t.Errorf("another tenant's guess answered %d", r.status)
-	}
-	if r := get(t, p.server.URL+at); r.status != 200 || r.body != "%PDF-1.5" {
-		t.Errorf("the result answered %d %q", r.status, r.body)
-	}
-	if n := len(up.seen()); n != 2 {
-		t.Errorf("the service got %d requests, want 2", n)
+	for name, c := range map[string]struct{ location, want, result string }{
+		"in a path": {"/base/latexcgi/document_1A.pdf?x=1#p2", "/latexcgi/document_1A.pdf?x=1#p2", "/latexcgi/document_1A.pdf"},
+		"in a query": {"/base/pdfjs/web/viewer.html?file=/base/latexcgi/document_1A.pdf&a=b",
+			"/pdfjs/web/viewer.html?file=%2Ftex%2Facme%2Fthesis%2F%40u1%2Flatexcgi%2Flatexcgi%2Fdocument_1A.pdf&a=b", "/latexcgi/document_1A.pdf"},
+		"in an escaped query": {"/base/pdfjs/web/viewer.html?file=%2Fbase%2Flatexcgi%2Fdocument_1A.pdf",
+			"/pdfjs/web/viewer.html?file=%2Ftex%2Facme%2Fthesis%2F%40u1%2Flatexcgi%2Flatexcgi%2Fdocument_1A.pdf", "/latexcgi/document_1A.pdf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, up, _ := syncPod(t, "latexcgi", func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == "POST" {
+					io.Copy(io.Discard, r.Body)
+					w.Header().Set("Location", c.location)
+					w.WriteHeader(301)
+					return
+				}
+				pdf(w, r)
+			})
+			contentType, body := zipForm(t, []byte("x"))
+			r := do(t, request1(t, "POST", p.url+"/cgi-bin/latexcgi", bytes.NewReader(body), "Content-Type", contentType))
+			base := "/tex/acme/thesis/@u1/latexcgi"
+			if at := r.header.Get("Location"); r.status != 301 || at != base+c.want {
+				t.Fatalf("the compile answered %d to %q, want %q", r.status, at, base+c.want)
+			}
+			if r := get(t, p.as("evil", "x", "y")+c.result); r.status != 404 {
+				t.Errorf("another tenant's guess answered %d", r.status)
+			}
+			if r := get(t, p.url+c.result); r.status != 200 || r.body != "%PDF-1.5" {
+				t.Errorf("the result answered %d %q", r.status, r.body)
+			}
+			if n := len(up.seen()); n != 2 {
+				t.Errorf("the service got %d requests, want 2", n)
+			}
+		})
 	}
 }
 
-func TestANamedProjectBelongsToItsFirstUser(t *testing.T) {
-	p, up, store := syncPod(t, "clsi", pdf)
-	if r := do(t, request1(t, "POST", p.url+"/project/abc/user/0f/compile", strings.NewReader("{}"))); r.status != 200 {
-		t.Fatalf("the first compile answered %d %s", r.status, r.body)
+func TestAResultThatCannotBeBoundIsNotOffered(t *testing.T) {
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Location", "/base/pdfjs/web/viewer.html?file=/base/latexcgi/x.pdf")
+		w.WriteHeader(301)
 	}
-	other := p.as("evil", "x", "y")
-	for _, r := range []*http.Request{
-		request1(t, "POST", other+"/project/abc/compile", strings.NewReader("{}")),
-		request1(t, "POST", other+"/project/abc/compile/stop", nil),
-		request1(t, "GET", other+"/project/abc/build/1/output/output.pdf", nil),
-		request1(t, "DELETE", other+"/project/abc", nil),
-	} {
-		if got := do(t, r); got.status != 404 {
-			t.Errorf("another tenant's %s %s answered %d", r.Method, r.URL.Path, got.status)
+	t.Run("since the store is away", func(t *testing.T) {
+		t.Parallel()
+		p, _, store := syncPod(t, "latexcgi", answer)
+		store.Fail(storetest.ErrDown, "claimRecord")
+		if r := do(t, request1(t, "POST", p.url+"/cgi-bin/latexcgi", nil)); r.status != 503 || r.header.Get("Location") != "" {
+			t.Errorf("the compile answered %d %s to %q", r.status, r.body, r.header.Get("Location"))
 		}
-	}
-	if n := len(up.seen()); n != 1 {
-		t.Errorf("the service got %d requests, want 1", n)
-	}
-	for _, r := range []*http.Request{
-		request1(t, "POST", p.url+"/project/abc/compile", strings.NewReader("{}")),
-		request1(t, "GET", p.url+"/project/abc/build/1-2/output/a/output.pdf", nil),
-		request1(t, "POST", p.url+"/project/abc/compile/stop", nil),
-	} {
-		if got := do(t, r); got.status != 200 {
-			t.Errorf("the owner's %s %s answered %d", r.Method, r.URL.Path, got.status)
+	})
+	t.Run("since it is another's", func(t *testing.T) {
+		p, _, _ := syncPod(t, "latexcgi", answer)
+		do(t, request1(t, "POST", p.as("other", "x", "y")+"/cgi-bin/latexcgi", nil))
+		if r := do(t, request1(t, "POST", p.url+"/cgi-bin/latexcgi", nil)); r.status != 404 || r.header.Get("Location") != "" {
+			t.Errorf("the compile answered %d %s to %q", r.status, r.body, r.header.Get("Location"))
 		}
-	}
-	wantHeld(t, store, 0)
+	})
 }
 
 func TestOtherSyncRoutesNeedNoLease(t *testing.T) {
 	p, _, store := syncPod(t, "texd", pdf)
-	store.setDown(true)
+	store.Fail(storetest.ErrDown)
 	if r := get(t, p.url+"/status"); r.status != 200 {
 		t.Errorf("the status answered %d", r.status)
 	}
 }
 
-func TestJobPresetsWithOtherShapes(t *testing.T) {
-	t.Run("an arXiv job is its source, checksum and format", func(t *testing.T) {
-		p, up, store := syncPod(t, "arxiv", nil)
-		status := "in_progress"
-		up.script(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", "application/json")
-			if r.Method == "POST" {
-				w.Header().Set("Location", up.URL+"/base/task/17/a1B2-_==/pdf")
-				w.WriteHeader(202)
-				io.WriteString(w, "{}")
-				return
-			}
-			io.WriteString(w, `{"status":"`+status+`"}`)
-		})
-		r := do(t, request1(t, "POST", p.url+"/", strings.NewReader("{}")))
-		if at := r.header.Get("Location"); r.status != 202 || at != "/tex/acme/thesis/@u1/svc/task/17/a1B2-_==/pdf" {
-			t.Errorf("the submit answered %d to %q", r.status, at)
+// A service may have several routes that begin a compile, and its other paths
+// take no slot.
+func TestSeveralSubmits(t *testing.T) {
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	p, _, store := syncPod(t, "latex-online", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/base/compile" {
+			close(inside)
+			<-goOn
 		}
-		wantHeld(t, store, 1)
-		if r := get(t, p.as("evil", "x", "y")+"/17/a1B2-_==/pdf/product"); r.status != 404 {
-			t.Errorf("another tenant got %d", r.status)
-		}
-		get(t, p.url+"/17/a1B2-_==/pdf")
-		wantHeld(t, store, 1)
-		status = "completed"
-		get(t, p.url+"/task/17/a1B2-_==/pdf")
-		wantHeld(t, store, 0)
-		if r := get(t, p.url+"/17/a1B2-_==/pdf/log"); r.status != 200 {
-			t.Errorf("the log answered %d", r.status)
-		}
+		pdf(w, r)
 	})
-	t.Run("a typst compile may end in its submit", func(t *testing.T) {
-		p, up, store := syncPod(t, "typst", pdf)
-		if r := do(t, request1(t, "POST", p.url+"/compile", strings.NewReader("x"))); r.status != 200 || r.body != "%PDF-1.5" {
-			t.Errorf("the compile answered %d %q", r.status, r.body)
+	first := make(chan reply, 1)
+	go func() { first <- get(t, p.url+"/compile?text=x") }()
+	<-inside
+	wantHeld(t, store, 1)
+	if r := do(t, request1(t, "POST", p.url+"/data", strings.NewReader("x"))); r.status != 429 {
+		t.Errorf("the other submit answered %d beside the first one", r.status)
+	}
+	acquires := store.Calls("createHolder")
+	for _, path := range []string{"/version", "/health.json", "/style.css", "/"} {
+		if r := get(t, p.url+path); r.status != 200 {
+			t.Errorf("%s answered %d while a compile runs", path, r.status)
 		}
-		wantHeld(t, store, 0)
-		up.script(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			io.WriteString(w, `{"batchId":"b-1","status":"completed"}`)
-		})
-		do(t, request1(t, "POST", p.url+"/batch", strings.NewReader("x")))
-		wantHeld(t, store, 1)
-		get(t, p.url+"/status/b-1")
-		wantHeld(t, store, 0)
-	})
+	}
+	if r := do(t, request1(t, "HEAD", p.url+"/compile?text=x", nil)); r.status != 405 {
+		t.Errorf("HEAD of a GET that compiles answered %d", r.status)
+	}
+	if n := store.Calls("createHolder") - acquires; n != 0 {
+		t.Errorf("%d slots were asked for", n)
+	}
+	close(goOn)
+	<-first
+	if r := do(t, request1(t, "POST", p.url+"/data", strings.NewReader("x"))); r.status != 200 {
+		t.Errorf("the other submit answered %d", r.status)
+	}
+	wantHeld(t, store, 0)
+}
+
+func TestARouteMayHaveAPortOfItsOwn(t *testing.T) {
+	compiles, files := newUpstream(t), newUpstream(t)
+	compiles.script(pdf)
+	files.script(pdf)
+	svc := example(t, "clsi", compiles.URL)
+	svc.Result.Upstream = files.URL + "/files"
+	for i := range svc.Other {
+		if svc.Other[i].Upstream != "" {
+			svc.Other[i].Upstream = files.URL + "/files"
+		}
+	}
+	p := newPod(t, newStore(), "pod-a", svc)
+	if r := do(t, request1(t, "POST", p.url+"/project/abc/compile", strings.NewReader("{}"))); r.status != 200 {
+		t.Fatalf("the compile answered %d", r.status)
+	}
+	for _, path := range []string{"/project/abc/build/1-2/output/output.pdf", "/project/abc/content/1-2/0123456789abcdef"} {
+		if r := get(t, p.url+path); r.status != 200 {
+			t.Errorf("%s answered %d", path, r.status)
+		}
+		if seen := files.seen(); len(seen) == 0 || seen[len(seen)-1].URL.Path != "/files"+path {
+			t.Errorf("%s did not go to the files", path)
+		}
+	}
+	if n := len(compiles.seen()); n != 1 {
+		t.Errorf("the compile port got %d requests, want 1", n)
+	}
 }
 
 func TestASyncClientThatHasItsPDFFindsItsSlotFree(t *testing.T) {

@@ -4,65 +4,161 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
 const (
-	watchTick   = time.Second
+	watchTick   = 250 * time.Millisecond
 	watchAtOnce = 16
+	// pauseLeast is the shortest pause between two polls of a job by the gateway;
+	// while somebody waits for its slot, the longest.
+	pauseLeast = time.Second
+	// demandLasts is for how long one who was refused counts as waiting: they come
+	// back.
+	demandLasts = 10 * time.Second
 )
 
-// Start watches abandoned jobs until ctx ends. It returns at once.
+// demand knows for which resources somebody waits for a slot in this pod, or has
+// been refused one just now.
+type demand struct {
+	mu        sync.Mutex
+	resources map[string]*wanted
+}
+
+type wanted struct {
+	waiting int
+	until   time.Time
+}
+
+func newDemand() *demand { return &demand{resources: map[string]*wanted{}} }
+
+// begin counts an acquire in, end counts it out.
+func (d *demand) begin(resource string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.resources[resource]
+	if w == nil {
+		w = &wanted{}
+		d.resources[resource] = w
+	}
+	w.waiting++
+}
+
+func (d *demand) end(resource string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.resources[resource]
+	w.waiting--
+	if _, busy := errors.AsType[*lease.BusyError](err); busy {
+		w.until = time.Now().Add(demandLasts)
+	}
+	d.forget(resource, time.Now())
+}
+
+// forget drops a resource that nobody wants.
+func (d *demand) forget(resource string, now time.Time) {
+	if w := d.resources[resource]; w != nil && w.waiting == 0 && now.After(w.until) {
+		delete(d.resources, resource)
+	}
+}
+
+// has reports whether somebody wants a slot of a resource.
+func (d *demand) has(resource string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.resources[resource] != nil
+}
+
+// all are the resources that somebody wants a slot of.
+func (d *demand) all(now time.Time) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []string
+	for r := range d.resources {
+		if d.forget(r, now); d.resources[r] != nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Start polls jobs until ctx ends. It returns at once.
 //
-// A job that its client polls needs no watching. One that nobody polls is
-// polled here, with the gateway's own credential, so that its slot is free when
-// the compile ends and not when somebody remembers it; after abandoned.max
-// nobody looks any more and the lease ends by its TTL.
+// A job that its client polls needs none of it. One that nobody polls is polled
+// here, with the gateway's own credential, so that its slot is free when the
+// compile ends and not when somebody remembers it; after abandoned.max nobody
+// looks any more and the lease ends by its TTL. While somebody waits for a slot
+// no job's end goes unseen for longer than a second, whoever else polls it and
+// wherever it was submitted.
 func (p *Proxy) Start(ctx context.Context) {
 	if len(p.services) == 0 {
 		return
 	}
-	go func() {
-		tick := time.NewTicker(p.watchEvery())
-		defer tick.Stop()
-		slots := make(chan struct{}, watchAtOnce)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			for _, j := range p.jobs.all() {
-				if !p.due(j, time.Now()) {
-					continue
-				}
-				select {
-				case slots <- struct{}{}:
-				case <-ctx.Done():
-					return
-				}
-				p.enter()
-				go func() {
-					defer func() { <-slots; p.leave() }()
-					p.look(ctx, j)
-				}()
-			}
-		}
-	}()
+	w := &watcher{p: p, ctx: ctx, slots: make(chan struct{}, watchAtOnce)}
+	go w.run()
 }
 
-func (p *Proxy) watchEvery() time.Duration {
+// watcher polls jobs for those who do not.
+type watcher struct {
+	p     *Proxy
+	ctx   context.Context
+	slots chan struct{} // one for each poll under way
+}
+
+func (w *watcher) run() {
+	tick := time.NewTicker(w.every())
+	defer tick.Stop()
+	var lookedElsewhere time.Time
+	for {
+		var now time.Time
+		select {
+		case <-w.ctx.Done():
+			return
+		case now = <-tick.C:
+		}
+		for _, j := range w.p.jobs.all() {
+			if w.p.due(j, now) {
+				w.start(func() { w.p.look(w.ctx, j) })
+			}
+		}
+		if now.Sub(lookedElsewhere) < pauseLeast {
+			continue
+		}
+		lookedElsewhere = now
+		for _, resource := range w.p.demand.all(now) {
+			w.start(func() { w.p.lookForOthers(w.ctx, resource) })
+		}
+	}
+}
+
+func (w *watcher) every() time.Duration {
 	every := watchTick
-	for _, s := range p.services {
+	for _, s := range w.p.services {
 		every = min(every, s.Abandoned.Every)
 	}
 	return every
 }
 
+// start runs one poll, when fewer than watchAtOnce are under way.
+func (w *watcher) start(poll func()) {
+	select {
+	case w.slots <- struct{}{}:
+	case <-w.ctx.Done():
+		return
+	}
+	w.p.enter()
+	go func() {
+		defer func() { <-w.slots; w.p.leave() }()
+		poll()
+	}()
+}
+
 // due reports whether the gateway has to look after a job now, and drops those
-// that it no longer looks after. A job in due is being looked at until look
+// that it no longer looks after. A job that is due is being looked at until look
 // returns.
 func (p *Proxy) due(j *job, now time.Time) bool {
 	j.mu.Lock()
@@ -70,31 +166,38 @@ func (p *Proxy) due(j *job, now time.Time) bool {
 	if j.looking {
 		return false
 	}
-	ttl := j.slot.Ref().TTL
-	idle := now.Sub(j.polled)
-	if j.s.Abandoned.Mode == "expire" {
-		if idle > ttl {
+	ttl := j.lease.Ref().TTL
+	unpolled := now.Sub(j.polled)
+	switch {
+	case j.s.Abandoned.Mode == tex.Expire:
+		if unpolled > ttl {
 			p.jobs.drop(j)
 		}
-		return false
-	}
-	if idle > j.s.Abandoned.Max {
+		return false // where its slot is wanted, lookForOthers finds it
+	case unpolled > j.s.Abandoned.Max:
 		p.jobs.drop(j)
 		p.opt.Log.Warn("nobody polls a job and it does not end; its lease is left to its TTL", "service", j.s.Name)
 		return false
 	}
-	every := j.s.Abandoned.Every
-	if ttl > 0 {
-		every = min(every, ttl/3) // the TTL runs from the last check
-	}
-	if now.Sub(j.polled) < every || now.Sub(j.looked) < every {
+	pause := min(pauseOf(now.Sub(j.since), j.s.Abandoned.Every, p.demand.has(j.lease.resource)), ttl/3) // the TTL runs from the last check
+	overdue := now.Sub(j.since) > j.s.HoldMax
+	if !overdue && unpolled < pause || now.Sub(j.looked) < pause {
 		return false
 	}
 	j.looked, j.looking = now, true
 	return true
 }
 
-// look polls an abandoned job once.
+// pauseOf is how long a job of an age may go unpolled. Most compiles are short,
+// and a young job is more likely to end in the next second than an old one.
+func pauseOf(age, every time.Duration, wanted bool) time.Duration {
+	if wanted {
+		return min(max(age/2, watchTick), pauseLeast, every)
+	}
+	return min(max(age/4, pauseLeast), every)
+}
+
+// look polls a job of this pod once, and keeps its lease.
 func (p *Proxy) look(ctx context.Context, j *job) {
 	defer func() {
 		j.mu.Lock()
@@ -107,14 +210,8 @@ func (p *Proxy) look(ctx context.Context, j *job) {
 		p.jobs.drop(j)
 		return
 	}
-	err := j.slot.Check(ctx)
-	if err == nil && j.isUnstored() {
-		if j.slot.UpdatePayload(ctx, j.payload()) == nil {
-			j.stored()
-		}
-	}
-	var lost *lease.LostError
-	if errors.As(err, &lost) {
+	err := j.check(ctx)
+	if _, lost := lease.Lost(err); lost {
 		p.jobs.drop(j)
 		return
 	}
@@ -122,27 +219,51 @@ func (p *Proxy) look(ctx context.Context, j *job) {
 		return // the store will be back; the lease is judged then
 	}
 	if time.Since(j.since) > j.s.HoldMax {
-		p.opt.Log.Warn("a job has held its slot for hold.max; the slot is given back", "service", j.s.Name)
-		p.cancelUpstream(ctx, j.s, j.values, "")
-		p.end(ctx, j)
+		p.overdue(ctx, j)
 		return
 	}
+	p.seeEnd(ctx, j)
+}
+
+// seeEnd polls a job and, where it has ended, gives its slot back.
+func (p *Proxy) seeEnd(ctx context.Context, j *job) {
 	path, err := j.s.poll.path.Fill(j.values)
 	if err != nil {
 		return
 	}
-	resp, _, err := p.exchange(ctx, j.s, call{method: http.MethodGet, path: path, header: http.Header{"Accept": {"application/json"}}, inspect: true})
+	a, _, err := p.ask(ctx, j.s, call{method: http.MethodGet, base: j.s.poll.base, path: path, header: http.Header{"Accept": {"application/json"}}})
 	if err != nil {
 		return
 	}
-	defer resp.Body.Close()
-	a, err := inspect(resp)
+	defer a.Body.Close()
+	if outcome, over := a.ended(j.s.poll.Terminal); over {
+		p.end(ctx, j, outcome)
+	}
+}
+
+// lookForOthers polls the jobs of a resource that this pod does not watch, since
+// somebody waits here for a slot of it. It touches no lease: who holds it goes on
+// doing that, or its TTL runs.
+func (p *Proxy) lookForOthers(ctx context.Context, resource string) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	holders, err := p.leases.Find(ctx, lease.Filter{Type: HandlerType, Resource: resource, States: []lease.State{lease.Held}})
 	if err != nil {
-		return
+		return // the waiter will hear of it
 	}
-	if _, over := a.ended(j.s.poll.Terminal); over {
-		p.end(ctx, j)
+	for _, h := range holders {
+		j := p.jobFrom(h, time.Now())
+		if j == nil || p.watches(j) {
+			continue
+		}
+		p.seeEnd(ctx, j)
 	}
+}
+
+// watches reports whether the job is polled from this pod by itself.
+func (p *Proxy) watches(j *job) bool {
+	mine := p.jobs.get(j.key())
+	return mine != nil && mine.token() == j.token() && j.s.Abandoned.Mode == tex.Watch
 }
 
 // servedElsewhere reports whether another pod has checked the lease since this
@@ -151,46 +272,6 @@ func (p *Proxy) servedElsewhere(ctx context.Context, j *job) bool {
 	if p.opt.Pod == "" {
 		return false
 	}
-	holders, err := p.engine.find(ctx, lease.Filter{Token: j.token()})
+	holders, err := p.leases.Find(ctx, lease.Filter{Token: j.token()})
 	return err == nil && len(holders) == 1 && holders[0].Pod != p.opt.Pod
 }
-
-// Adopt goes on watching a dead pod's job; see lease.Adopter. A holder without a
-// job is a submit that died with its pod: nobody can ask for it, and its TTL
-// ends it.
-func (p *Proxy) Adopt(_ context.Context, h lease.Holder) error {
-	if j := p.jobFrom(h, time.Now()); j != nil {
-		p.jobs.put(j)
-	}
-	return nil
-}
-
-// OnRevoked is the handler "tex"; see lease.Handler. Requests that use the lease
-// here end, nobody watches its job any more, and a service that can cancel is
-// told to. Where it cannot, the job's next poll tells the client, by the mark
-// in the store: nothing is kept here for it.
-func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
-	reason := reasonOf(h)
-	if reason == "" {
-		// A handler that runs at once gets the holder as it was before its mark.
-		reason = p.engine.lostReason(ctx, h.Token)
-	}
-	p.runs.abort(h.Token, &lease.LostError{Reason: reason})
-	p.jobs.dropToken(h.Token)
-	s := p.services[h.Payload[payloadService]]
-	if s == nil || s.cancel == nil {
-		return nil
-	}
-	if h.Revocation != nil && !h.Revocation.At.IsZero() && time.Since(h.Revocation.At) > s.HoldMax {
-		return nil // no compile is that old
-	}
-	if !p.cancelUpstream(ctx, s, valuesOf(h.Payload), "") {
-		return errors.New("texproxy: the service could not be told to cancel the compile")
-	}
-	return nil
-}
-
-var (
-	_ lease.Handler = (*Proxy)(nil)
-	_ lease.Adopter = (*Proxy)(nil)
-)

@@ -187,17 +187,16 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		return err
 	}
 	p.tex, err = texproxy.New(texproxy.Options{
-		Services:    p.conf.Tex,
-		Leases:      p.engine,
-		Records:     p.engine.Records(),
-		Definitions: noted{p.docs.definitions, texproxy.HandlerType, p.engine.Unresolved},
-		Settings:    p.docs.settings,
-		Observer:    p.metrics,
-		Pod:         p.id,
-		SpoolDir:    p.spoolDir(),
-		Limits:      p.live.Limits,
-		Places:      places,
-		Log:         p.log,
+		Services: p.conf.Tex,
+		Leases:   p.engine,
+		Records:  p.engine.Records(),
+		Settings: p.docs.settings,
+		Observer: p.metrics,
+		Pod:      p.id,
+		SpoolDir: p.spoolDir(),
+		Limits:   p.live.Limits,
+		Places:   places,
+		Log:      p.log,
 	})
 	if err != nil {
 		return err

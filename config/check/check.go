@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -225,57 +224,6 @@ func reaches(tenants map[string][]string, f document.Found) bool {
 		}
 	}
 	return false
-}
-
-// texLeaseOf looks at the lease that a tenant or project names for its compiles.
-func (r *run) texLeaseOf(ctx context.Context, f document.Found, name string) {
-	if name == "" || name == "none" {
-		return
-	}
-	tenant, project := scopeOf(f)
-	m, err := r.Definitions.Fresh(ctx, tenant, project, name)
-	var e *definition.Error
-	switch {
-	case errors.As(err, &e) && (e.Unknown || !definition.ValidName(name)):
-		// Not wrong in a tenant's document: a project below may define it.
-		r.warn(f.Name, 0, settings.TexLease, "no layer that this document's scope sees defines the lease "+name+", so compiles are refused there")
-		return
-	case err != nil:
-		return // complained of where it stands
-	}
-	if m.Caps[definition.User] > 0 {
-		for _, who := range r.withoutUser(f) {
-			r.warn(f.Name, 0, settings.TexLease, "the lease "+name+" has a cap per user (levels.user), and "+who+" in gateway.yaml names no user, so its compiles are refused here")
-		}
-	}
-}
-
-// tex looks at the room for uploads, and at the lease of compiles as everybody's
-// defaults give it.
-func (r *run) tex(ctx context.Context) {
-	for _, s := range r.Gateway.Tex {
-		if share := r.Gateway.Limits.Spool / 3; s.MaxUpload > share {
-			r.warn(r.Gateway.Path, 0, "tex."+s.Name, fmt.Sprintf("an upload of more than %d KiB, a third of limits.spool, is refused, although maxUpload would take it", share>>10))
-		}
-	}
-	name, err := r.Settings.Setting(ctx, document.SystemTenant, document.TenantProject, settings.TexLease)
-	if err != nil || name == "" || name == "none" {
-		return // complained of where it stands, or no lease
-	}
-	m, err := r.Definitions.Fresh(ctx, document.SystemTenant, document.TenantProject, name)
-	var e *definition.Error
-	switch {
-	case errors.As(err, &e) && e.Unknown:
-		r.warn(r.Gateway.Path, 0, "tex", "the setting tex.lease names the lease "+name+", which neither the system nor the bundled layer defines, so compiles are refused where no tenant defines it")
-		return
-	case err != nil:
-		return
-	}
-	for _, s := range r.Gateway.Tex {
-		if s.Mode == "job" && s.Abandoned.Mode == "expire" && m.TTL < readingTime {
-			r.warn(r.Gateway.Path, 0, "tex."+s.Name, "a client that polls less often than every "+m.TTL.String()+" loses its compile (ttlSeconds of the lease "+name+", abandoned.mode expire)")
-		}
-	}
 }
 
 // scopeOf is a scope that sees the document.

@@ -96,6 +96,9 @@ func form(s string, max int, others string) bool {
 // that the gateway takes: [A-Za-z0-9._@-]{1,128}.
 func ValidUser(s string) bool { return form(s, 128, "._@-") }
 
+// NameForm says what ValidName takes.
+const NameForm = "a name begins with a letter, digit or _ and has letters, digits, . _ and - after it, at most 64 and no \"..\""
+
 // ValidName reports whether s may stand as a tenant, project, server or
 // service in a URL: [A-Za-z0-9_][A-Za-z0-9._-]{0,63}. No name holds "..": names
 // become folder names.

@@ -41,6 +41,7 @@ const (
 //	form:"size"      an int64 in bytes, written like 32MiB
 //	form:"hex"       a [32]byte as 64 hexadecimal digits
 //	form:"base64"    [][]byte, each 32 bytes in base64
+//	form:"some"      a list of mappings, or one of them without the list
 //	secret:"true"    complaints never quote the value
 //
 // Fields may be strings, bools, ints, float64, time.Duration, *regexp.Regexp,
@@ -199,6 +200,13 @@ func (d *decoder) value(n *yaml.Node, rv reflect.Value, tag reflect.StructTag, p
 }
 
 func (d *decoder) list(n *yaml.Node, rv reflect.Value, tag reflect.StructTag, path string) {
+	if tag.Get("form") == "some" && n.Kind == yaml.MappingNode {
+		e := reflect.New(rv.Type().Elem()).Elem()
+		setDefaults(e)
+		d.value(n, e, tag, path)
+		rv.Set(reflect.Append(reflect.MakeSlice(rv.Type(), 0, 1), e))
+		return
+	}
 	if n.Kind != yaml.SequenceNode {
 		d.wrong(n, path, "a list")
 		return

@@ -254,6 +254,8 @@ func TestTheGatewaysOwnSeriesMove(t *testing.T) {
 	}
 	m.Reloaded("ok")
 	m.Reloaded("invalid")
+	m.Describes("pdf", "ok", "gone")
+	m.Ended("pdf", "ok")
 	a, err := telemetry.OpenAudit("", full{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -273,9 +275,11 @@ func TestTheGatewaysOwnSeriesMove(t *testing.T) {
 		`vance_gateway_reload_total{outcome="ok"}`:                            1,
 		`vance_gateway_reload_total{outcome="invalid"}`:                       1,
 		`vance_gateway_audit_lost_total{}`:                                    1,
+		`vance_gateway_tex_jobs_total{outcome="ok",service="pdf"}`:            1,
+		`vance_gateway_tex_jobs_total{outcome="gone",service="pdf"}`:          0,
 	} {
-		if got[name] != want {
-			t.Errorf("%s = %v, want %v", name, got[name], want)
+		if v, there := got[name]; v != want || !there {
+			t.Errorf("%s = %v, want %v", name, v, want)
 		}
 	}
 }
@@ -331,6 +335,7 @@ func TestLabelsAreThoseOfTheSpec(t *testing.T) {
 		"vance_lease_reap_total": {"reason"}, "vance_lease_reconcile_total": {"outcome"}, "vance_lease_acquire_seconds": {"resource"}, "vance_lease_store_seconds": {"op"},
 		"vance_lease_store_errors_total": {"op"}, "vance_lease_drift": {"resource", "level"}, "vance_lease_drift_seconds": {"resource", "level"}, "vance_gateway_sessions": {"server"}, "vance_gateway_request_seconds": {"server", "method"},
 		"vance_gateway_session_close_total": {"outcome"}, "vance_gateway_reload_total": {"outcome"},
+		"vance_gateway_tex_jobs_total": {"service", "outcome"},
 	}
 	seen := map[string]bool{}
 	r := &recorder{seen: func(desc string) {

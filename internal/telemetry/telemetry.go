@@ -25,6 +25,7 @@ type Metrics struct {
 	requestSeconds *prometheus.HistogramVec
 	closes         *prometheus.CounterVec
 	reloads        *prometheus.CounterVec
+	jobs           *prometheus.CounterVec
 	events         func(lease.Event)
 }
 
@@ -61,6 +62,7 @@ func New(r prometheus.Registerer) *Metrics {
 		requestSeconds: seconds("vance_gateway_request_seconds", "Time of a client request until the end of its answer.", "server", "method"),
 		closes:         counter("vance_gateway_session_close_total", "Upstream session ends by outcome: confirmed, refused, unreachable.", "outcome"),
 		reloads:        counter("vance_gateway_reload_total", "Configuration reloads by outcome: ok, invalid.", "outcome"),
+		jobs:           counter("vance_gateway_tex_jobs_total", "TeX jobs that have ended, by outcome: what the service's description calls it, cancelled, overdue (hold.max).", "service", "outcome"),
 		events:         func(lease.Event) {},
 	}
 	// A series that first appears at 1 has never risen, for an alert on its
@@ -137,6 +139,16 @@ func (m *Metrics) Served(server, method string, took time.Duration) {
 
 // Closed counts the end of an upstream session: confirmed, refused, unreachable.
 func (m *Metrics) Closed(outcome string) { m.closes.WithLabelValues(outcome).Inc() }
+
+// Describes makes the series of a TeX service's jobs, at 0.
+func (m *Metrics) Describes(service string, outcomes ...string) {
+	for _, o := range outcomes {
+		m.jobs.WithLabelValues(service, o)
+	}
+}
+
+// Ended counts the end of a TeX job.
+func (m *Metrics) Ended(service, outcome string) { m.jobs.WithLabelValues(service, outcome).Inc() }
 
 // Reloaded counts a reload: ok, invalid.
 func (m *Metrics) Reloaded(outcome string) { m.reloads.WithLabelValues(outcome).Inc() }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/tex"
 )
 
 // A cleaned path has one reading: cleaning it again changes nothing, and no
@@ -15,7 +15,7 @@ func FuzzCleanPath(f *testing.F) {
 		f.Add(s)
 	}
 	f.Add("/" + strings.Repeat("]", 5000)) // is longer than a path may be, once cleaned
-	svc, err := newService(config.TexService{Name: "s", Preset: "rbehzadan", Upstream: "http://x/base", Unmatched: "passThrough"})
+	svc, err := newService(tex.Service{Name: "s", Preset: "rbehzadan", Upstream: "http://x/base", Unmatched: "passThrough"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -32,14 +32,14 @@ func FuzzCleanPath(f *testing.F) {
 			strings.Contains(lower, "%2f") || strings.Contains(lower, "%2e") || strings.Contains(lower, "%5c") || strings.Contains(lower, "%00") {
 			t.Errorf("%q is cleaned to %q", s, clean)
 		}
-		u := svc.url(clean, "")
+		u := below(svc.base, clean, "")
 		if got := u.EscapedPath(); got != "/base"+clean {
 			t.Errorf("%q goes up as %q", clean, got)
 		}
 		if got := path.Clean(u.Path); !strings.HasPrefix(got, "/base") {
 			t.Errorf("%q leaves the base: %q", clean, got)
 		}
-		if m, ok := svc.find("GET", s); ok && m.route != nil && m.job() != "" && !config.ValidTexJob(m.job()) {
+		if m, ok := svc.find("GET", s); ok && m.route != nil && m.job() != "" && !tex.ValidJob(m.job()) {
 			t.Errorf("%q has the job %q", s, m.job())
 		}
 	})
