@@ -227,7 +227,11 @@ func (q *request) bodiless() *refusal {
 
 // namedLease is the lease that the server's document asks for.
 func (q *request) namedLease() lease.Named {
-	return lease.Named{Name: q.doc.Lease, Inline: q.doc.Inline}
+	n := lease.Named{Name: q.doc.Lease, Inline: q.doc.Inline}
+	if q.doc.LeaseError != nil {
+		n.Err = q.doc.LeaseError
+	}
+	return n
 }
 
 // leaseRequest is what every lease of this request has in common.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 	"github.com/vancetope/mcp-lease-gateway/gateway"
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
@@ -280,6 +281,20 @@ func (p *pod) changed(ctx context.Context, changes []document.Change, others boo
 // seen puts on record what this pod has seen change by itself.
 func (p *pod) seen(where string, c document.Change) { p.audit.Changed(where, p.id, c) }
 
+// beginSeries lets the series of the operator's own leases begin at 0: an alert on
+// a rise misses the first of one that begins at 1.
+func (p *pod) beginSeries(ctx context.Context) {
+	for _, path := range p.docs.cascade.OperatorPaths(ctx) {
+		name, ok := definition.NameOf(path)
+		if !ok {
+			continue
+		}
+		if m, err := p.docs.definitions.Fresh(ctx, document.SystemTenant, document.TenantProject, name); err == nil {
+			p.metrics.Resource(m.Label)
+		}
+	}
+}
+
 // tellPeers passes changes on to the living pods until ctx ends.
 func (p *pod) tellPeers(ctx context.Context) {
 	for {
@@ -314,6 +329,7 @@ func (p *pod) run(ctx context.Context, stop, hurry <-chan struct{}) error {
 	})
 	background.Go(func() error { p.docs.watch(backgroundCtx, p.seen); return nil })
 	background.Go(func() error { p.tellPeers(backgroundCtx); return nil })
+	background.Go(func() error { p.beginSeries(backgroundCtx); return nil })
 	background.Go(func() error {
 		(&gateway.Reloader{Path: p.conf.Path, Load: p.load, Build: p.build, Live: p.live, Outcome: p.metrics.Reloaded, Log: p.log}).Run(backgroundCtx)
 		return nil

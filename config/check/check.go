@@ -154,7 +154,9 @@ func (r *run) server(ctx context.Context, name string, f document.Found) {
 			r.problem(f.Name, c.Line("parameters.url"), "parameters.url", "this is not a public address and egress.allow in gateway.yaml does not name it, so no session of this server can be opened")
 		}
 	}
-	r.leaseOf(ctx, f, c)
+	if d.LeaseError == nil {
+		r.leaseOf(ctx, f, c)
+	}
 }
 
 // leaseOf looks at a server's lease as the document's scope sees it.

@@ -65,7 +65,7 @@ func (c *Cascaded) Fresh(ctx context.Context, tenant, project, name string) (*Me
 		l, problems := parseLayer(name, f, c.lim, c.vars)
 		if len(problems) > 0 {
 			p := problems[0]
-			return nil, &Error{Lease: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What}
+			return nil, &Error{Lease: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What, Reason: p.Reason}
 		}
 		layers = append(layers, found{f.Layer, l})
 	}

@@ -43,6 +43,8 @@ type Error struct {
 	Where string // file:line
 	Field string
 	What  string
+	// Reason is of What as much as quotes nothing of the document; "" for none.
+	Reason string
 	// Unknown says that no layer defines the lease.
 	Unknown bool
 	// Transient says that a source could not be reached.
@@ -75,6 +77,8 @@ func (e *Error) Client() string {
 		return "the lease " + e.Lease + " is not defined in any layer"
 	case e.Transient:
 		return "the definition of the lease " + e.Lease + " could not be read"
+	case e.Field != "" && e.Reason != "":
+		return "the definition of the lease " + e.Lease + " is not valid: " + e.Field + " in the " + string(e.Layer) + " layer: " + e.Reason
 	case e.Field != "":
 		return "the definition of the lease " + e.Lease + " is not valid: " + e.Field + " in the " + string(e.Layer) + " layer"
 	}

@@ -169,6 +169,22 @@ func (c *Cascade) All(ctx context.Context) ([]Found, error) {
 	return out, errors.Join(failed...)
 }
 
+// OperatorPaths are the paths of the bundled and system documents, each once. What
+// cannot be listed is left out.
+func (c *Cascade) OperatorPaths(ctx context.Context) []string {
+	var paths []string
+	for _, s := range append([]Source{bundled{}}, c.sources...) {
+		keys, _ := s.List(ctx) // what can be listed comes beside the error
+		for _, key := range keys {
+			if key.Tenant == "" || layerOf(key) == System {
+				paths = append(paths, key.Path)
+			}
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
 func layerOf(key Key) Layer {
 	switch {
 	case key.Project != TenantProject:

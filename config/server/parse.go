@@ -76,7 +76,7 @@ var (
 
 // Checked is what reading a document has shown.
 type Checked struct {
-	Document *Document // nil where there are problems or it is disabled
+	Document *Document // nil where there are problems of more than its lease, or it is disabled
 	Disabled bool
 	Foreign  bool // another program's document: its type is not mcp_server
 	Problems strictyaml.Problems
@@ -115,13 +115,33 @@ func Check(name, tenant, project string, f document.Found, lim definition.Limits
 	c := Checked{Problems: p.Problems(), Warnings: p.Warnings(), Secrets: p.secrets, text: p.Document}
 	c.Foreign = in.Type != "" && in.Type != mcpServer
 	switch {
-	case len(c.Problems) > 0:
+	case slices.ContainsFunc(c.Problems, func(p strictyaml.Problem) bool { return !ofLease(p) }):
 	case !in.Enabled:
 		c.Disabled = true
 	default:
 		c.Document = p.out
+		if len(c.Problems) > 0 {
+			c.Document.noLease(c.Problems[0])
+		}
 	}
 	return c
+}
+
+const leaseKey = "parameters.lease"
+
+// ofLease reports whether a problem is the lease's alone. A server whose lease is
+// broken is there; what cannot be had is a lease.
+func ofLease(p strictyaml.Problem) bool {
+	return p.Key == leaseKey || strings.HasPrefix(p.Key, leaseKey+".")
+}
+
+// noLease notes why the document's lease cannot be had.
+func (d *Document) noLease(p strictyaml.Problem) {
+	d.Inline = nil
+	if d.Lease == "" {
+		d.Lease = "of the server " + d.Name // no name at all: it must not look like no lease
+	}
+	d.LeaseError = &definition.Error{Lease: d.Lease, Layer: d.Layer, Where: p.Where(), Field: p.Key, What: p.What, Reason: p.Reason}
 }
 
 type parser struct {
@@ -277,11 +297,16 @@ func (p *parser) auth(a *config.Auth) {
 
 // lease reads a name reference, an inline definition or nothing.
 func (p *parser) lease(n *yaml.Node) {
-	const key = "parameters.lease"
+	const key = leaseKey
 	switch {
 	case n == nil:
 	case n.Kind == yaml.MappingNode:
-		p.out.Inline, _ = definition.ParseInline(p.Document, n, key, p.out.Tenant, p.out.Project, p.lim) // what is wrong is in p
+		inline, err := definition.ParseInline(p.Document, n, key, p.out.Tenant, p.out.Project, p.lim)
+		if err != nil { // what is wrong is in p
+			p.out.Lease = inlineName(n)
+			return
+		}
+		p.out.Inline = inline
 	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str":
 		p.Complain(key, "the name of a lease, an inline lease {name: …, levels: …} or none is wanted")
 	case n.Value == "" || n.Value == "none":
@@ -290,6 +315,16 @@ func (p *parser) lease(n *yaml.Node) {
 	default:
 		p.out.Lease = n.Value
 	}
+}
+
+// inlineName is the name of an inline definition that is wrong elsewhere.
+func inlineName(n *yaml.Node) string {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "name" && definition.ValidName(n.Content[i+1].Value) {
+			return n.Content[i+1].Value
+		}
+	}
+	return ""
 }
 
 func (p *parser) modern(s Modern) {

@@ -34,6 +34,7 @@ type Document struct {
 	OnBusy      OnBusy
 	Lease       string                 // name reference; "" with Inline nil means no lease
 	Inline      *definition.Definition // inline definition
+	LeaseError  *definition.Error      // what is wrong with Lease or Inline: no session can be opened
 	Modern      Modern
 	Untrusted   bool // tenant's or project's: every address obeys egress
 
@@ -78,7 +79,7 @@ type InvalidError struct {
 	Where  string // file:line, for logs
 	Field  string
 	What   string // for logs and operators
-	Plain  bool   // What quotes nothing of the document, so a client may read it
+	Reason string // of What as much as quotes nothing of the document: a client may read it
 	Err    error
 }
 
@@ -100,8 +101,8 @@ func (e *InvalidError) Client() string {
 		s += ": " + e.Field
 	}
 	s += " in the " + string(e.Layer) + " layer"
-	if e.Plain {
-		s += ": " + e.What
+	if e.Reason != "" {
+		s += ": " + e.Reason
 	}
 	return s
 }
@@ -191,9 +192,9 @@ func (c *Cascaded) load(ctx context.Context, tenant, project, path string) (*Doc
 	}
 	checked := Check(name, tenant, project, f, c.lim, c.vars)
 	switch {
-	case len(checked.Problems) > 0:
+	case checked.Document == nil && len(checked.Problems) > 0:
 		p := checked.Problems[0]
-		return nil, &InvalidError{Server: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What, Plain: p.Plain}
+		return nil, &InvalidError{Server: name, Layer: f.Layer, Where: p.Where(), Field: p.Key, What: p.What, Reason: p.Reason}
 	case checked.Disabled:
 		return nil, ErrDisabled
 	}

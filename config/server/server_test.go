@@ -149,6 +149,37 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestABrokenLeaseIsSaidAndNeverNone has documents whose server is in order.
+func TestABrokenLeaseIsSaidAndNeverNone(t *testing.T) {
+	head := "type: mcp_server\nparameters:\n  "
+	for _, tc := range []struct{ name, text, field, what string }{
+		{"a bad lease name", head + "{url: http://x, lease: '../tex'}\n", "parameters.lease", "a lease name begins"},
+		{"a lease that is a number", head + "{url: http://x, lease: 7}\n", "parameters.lease", "the name of a lease"},
+		{"an inline lease with a global cap", head + "{url: http://x, lease: {name: a, levels: {global: 900}}}\n", "parameters.lease.levels.global", "reach beyond its project"},
+		{"an inline lease with a cap of 0", head + "{url: http://x, lease: {name: a, levels: {user: 0}}}\n", "parameters.lease.levels.user", "at least 1"},
+		{"an inline lease without a name", head + "{url: http://x, lease: {levels: {user: 1}}}\n", "parameters.lease.name", "needs a name"},
+		{"an inline lease with an unknown key", head + "{url: http://x, lease: {name: a, levls: {user: 1}}}\n", "parameters.lease.levls", "unknown key"},
+		{"an inline lease with a cap in words", head + "{url: http://x, lease: {name: a, levels: {user: one}}}\n", "parameters.lease.levels.user", "a whole number is wanted"},
+		{"a list of leases", head + "{url: http://x, lease: [a]}\n", "parameters.lease", "the name of a lease"},
+	} {
+		for _, place := range []string{inSystem, inTenant, inProject} {
+			t.Run(tc.name+" in "+place, func(t *testing.T) {
+				d, err := one(t, place, tc.text)
+				if err != nil || d.LeaseError == nil {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				e := d.LeaseError
+				if e.Field != tc.field || !strings.Contains(e.What, tc.what) || e.Transient || e.Unknown || d.Lease == "" || d.Inline != nil {
+					t.Errorf("%+v", e)
+				}
+				if c := e.Client(); !strings.Contains(c, tc.field) || !strings.Contains(c, tc.what) || strings.Contains(c, "../") || strings.Contains(c, "900") {
+					t.Errorf("a client reads %q", c)
+				}
+			})
+		}
+	}
+}
+
 func TestInvalid(t *testing.T) {
 	head := "type: mcp_server\nparameters:\n  "
 	for _, tc := range []struct{ name, text, field, what string }{
@@ -179,10 +210,6 @@ func TestInvalid(t *testing.T) {
 		{"another onBusy", head + "{url: http://x, onBusy: kill}\n", "parameters.onBusy", "one of refuse, replaceOwn"},
 		{"a modern form that is not built", head + "{url: http://x, modern: handle}\n", "parameters.modern", "not built in this version"},
 		{"another modern", head + "{url: http://x, modern: yes please}\n", "parameters.modern", "fence is wanted"},
-		{"a bad lease name", head + "{url: http://x, lease: '../tex'}\n", "parameters.lease", "a lease name begins"},
-		{"a lease that is a number", head + "{url: http://x, lease: 7}\n", "parameters.lease", "the name of a lease"},
-		{"an inline lease with a global cap", head + "{url: http://x, lease: {name: a, levels: {global: 900}}}\n", "parameters.lease.levels.global", "reach beyond its project"},
-		{"an inline lease with a cap of 0", head + "{url: http://x, lease: {name: a, levels: {user: 0}}}\n", "parameters.lease.levels.user", "at least 1"},
 		{"an environment variable with a bad name", head + "{url: http://x, env: {'A=B': c}}\n", "parameters.env.A=B", "not the name"},
 		{"an alias", "a: &a 1\ntype: *a\n", "a", "anchors and aliases"},
 		{"a variable", head + "url: ${URL}\n", "parameters.url", "system and bundled documents only"},

@@ -271,11 +271,12 @@ func (d *decoder) scalar(n *yaml.Node, rv reflect.Value, tag reflect.StructTag, 
 		d.add(n.Line, path, "the variable is empty; "+want+" is wanted")
 		return
 	}
-	if what := setScalar(rv, n.Value, tag); what != "" {
+	if reason := setScalar(rv, n.Value, tag); reason != "" {
+		what := reason
 		if !d.expanded[n] && tag.Get("secret") != "true" && n.Value != "" && len(n.Value) <= 40 {
 			what = strconv.Quote(n.Value) + ": " + what
 		}
-		d.add(n.Line, path, what)
+		d.problems = append(d.problems, Problem{File: d.File, Line: n.Line, Key: path, What: what, Reason: reason})
 	}
 }
 

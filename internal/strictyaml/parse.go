@@ -45,7 +45,7 @@ func (d *Document) Complain(key, format string, args ...any) {
 	if d.brokenAt[key] {
 		return
 	}
-	d.problems = append(d.problems, Problem{File: d.File, Line: d.Line(key), Key: key, What: fmt.Sprintf(format, args...), Plain: true})
+	d.add(d.Line(key), key, fmt.Sprintf(format, args...))
 }
 
 // ComplainAt adds a problem at a line, for what was not decoded.
@@ -74,8 +74,9 @@ func (d *Document) Line(key string) int {
 // Has reports whether a decoded key stands in the text with a value.
 func (d *Document) Has(key string) bool { _, ok := d.lines[key]; return ok }
 
+// add notes a problem whose sentence quotes nothing of the file.
 func (d *Document) add(line int, key, what string) {
-	d.problems = append(d.problems, Problem{File: d.File, Line: line, Key: key, What: what})
+	d.problems = append(d.problems, Problem{File: d.File, Line: line, Key: key, What: what, Reason: what})
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)$`)
@@ -100,7 +101,8 @@ func Parse(file string, text []byte, vars *Variables) *Document {
 			line, _ = strconv.Atoi(m[1]) // "" is 0: the whole file
 			what = "this is not YAML: " + m[2]
 		}
-		d.add(line, "", unmark(what, variables))
+		// The parser's own words may quote the text.
+		d.problems = append(d.problems, Problem{File: d.File, Line: line, What: unmark(what, variables)})
 		return d
 	}
 	if root == nil {

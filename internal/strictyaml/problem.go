@@ -12,9 +12,10 @@ type Problem struct {
 	Line int    // 0 where the whole file is meant
 	Key  string // such as session.keys[0]; "" where the whole file is meant
 	What string // what is wrong and what to do
-	// Plain says that What quotes nothing of the file, so that somebody may read
-	// it who may not read the file.
-	Plain bool
+	// Reason is What where that quotes nothing of the file, and else as much of it
+	// as quotes nothing, so that somebody may read it who may not read the file; ""
+	// where there is none.
+	Reason string
 }
 
 func (p Problem) Error() string {

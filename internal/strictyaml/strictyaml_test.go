@@ -189,7 +189,7 @@ func TestProblems(t *testing.T) {
 	t.Run("without variables every one is refused, but none in a comment", func(t *testing.T) {
 		d := Parse("f.yaml", []byte("must: '${HOME}' # ${HOME}\ntext: ok\n"), nil)
 		ps := d.Problems()
-		if len(ps) != 1 || ps[0].What != Refused || !ps[0].Plain {
+		if len(ps) != 1 || ps[0].What != Refused || ps[0].Reason != Refused {
 			t.Error(ps)
 		}
 	})

@@ -121,7 +121,11 @@ func (d *Document) expandNode(n *yaml.Node, vars *Variables, variables []string,
 		}
 		text, err := vars.expand(n.Value, variables)
 		if err != nil {
-			d.problems = append(d.problems, Problem{File: d.File, Line: n.Line, Key: path, What: err.Error(), Plain: vars == nil})
+			p := Problem{File: d.File, Line: n.Line, Key: path, What: err.Error()}
+			if vars == nil {
+				p.Reason = p.What // it says that there are none, and not which is meant
+			}
+			d.problems = append(d.problems, p)
 			d.broken[n], d.brokenAt[path] = true, true
 			return
 		}

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,7 @@ type Metrics struct {
 	reloads        *prometheus.CounterVec
 	jobs           *prometheus.CounterVec
 	events         func(lease.Event)
+	resources      sync.Map // by label: those whose series have begun
 }
 
 // New registers the series with r.
@@ -68,7 +70,7 @@ func New(r prometheus.Registerer) *Metrics {
 	// A series that first appears at 1 has never risen, for an alert on its
 	// increase: those whose labels are known begin at 0.
 	for v, labels := range map[*prometheus.CounterVec][]string{
-		m.reap:      {"idle", "pod", "revoke", "close"},
+		m.reap:      {string(lease.ReasonIdle), string(lease.ReasonPod), string(lease.ReasonRevoke)},
 		m.reconcile: {"corrected"},
 		m.closes:    {"confirmed", "refused", "unreachable"},
 		m.reloads:   {"ok", "invalid"},
@@ -77,7 +79,26 @@ func New(r prometheus.Registerer) *Metrics {
 			v.WithLabelValues(l)
 		}
 	}
+	m.Resource("other")
 	return m
+}
+
+// Resource lets the series of a resource begin at 0, all their outcomes at once.
+// label is a Definition.Label.
+func (m *Metrics) Resource(label string) {
+	if _, begun := m.resources.LoadOrStore(label, true); begun {
+		return
+	}
+	for v, outcomes := range map[*prometheus.CounterVec][]string{
+		m.acquire: {"success", "busy", "noop", "unavailable"},
+		m.check:   {"ok", "lost", "unavailable"},
+		m.release: {"ok", "already-released", "error"},
+	} {
+		for _, o := range outcomes {
+			v.WithLabelValues(label, o)
+		}
+	}
+	m.acquireSeconds.WithLabelValues(label)
 }
 
 // CountAudit exposes how many records the audit log has lost.
@@ -91,6 +112,7 @@ func (m *Metrics) OnEvent(f func(lease.Event)) { m.events = f }
 
 // Acquired counts an acquire; see lease.Observer.
 func (m *Metrics) Acquired(label, outcome string, took time.Duration) {
+	m.Resource(label)
 	m.acquire.WithLabelValues(label, outcome).Inc()
 	if outcome != "noop" {
 		m.acquireSeconds.WithLabelValues(label).Observe(took.Seconds())
@@ -98,10 +120,16 @@ func (m *Metrics) Acquired(label, outcome string, took time.Duration) {
 }
 
 // Checked counts a check.
-func (m *Metrics) Checked(label, outcome string) { m.check.WithLabelValues(label, outcome).Inc() }
+func (m *Metrics) Checked(label, outcome string) {
+	m.Resource(label)
+	m.check.WithLabelValues(label, outcome).Inc()
+}
 
 // Released counts a release.
-func (m *Metrics) Released(label, outcome string) { m.release.WithLabelValues(label, outcome).Inc() }
+func (m *Metrics) Released(label, outcome string) {
+	m.Resource(label)
+	m.release.WithLabelValues(label, outcome).Inc()
+}
 
 // Reaped counts a reap.
 func (m *Metrics) Reaped(reason lease.Reason) { m.reap.WithLabelValues(string(reason)).Inc() }
@@ -112,8 +140,9 @@ func (m *Metrics) Reconciled(outcome string) { m.reconcile.WithLabelValues(outco
 // StoreCalled times a store operation and counts it where it failed.
 func (m *Metrics) StoreCalled(op string, took time.Duration, err error) {
 	m.storeSeconds.WithLabelValues(op).Observe(took.Seconds())
+	failed := m.storeErrors.WithLabelValues(op) // begins with the first call, not with the first failure
 	if err != nil {
-		m.storeErrors.WithLabelValues(op).Inc()
+		failed.Inc()
 	}
 }
 
