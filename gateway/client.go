@@ -9,6 +9,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
 
 // serveClient is the way of a client's request, from top to bottom: where it
@@ -91,6 +92,8 @@ func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 		r.Header.Del(name)
 	}
 	if rt.kind == kindMCP {
+		// The body is in memory while it is served; that of a TeX request goes to disk.
+		defer s.bodies.charge(r, quota.Of(c.Tenant, c.Project, c.User))()
 		s.opt.MCP.Serve(w, r, c, rt.name)
 		return
 	}

@@ -56,6 +56,7 @@ type Server struct {
 	bounds    bounds
 	loopback  bool        // the client listener is bound to loopback
 	strangers *quota.Pool // requests of which no caller is known
+	bodies    *bodyBudget
 	lines     *failureLines
 	turned    *ratelog.Log // callers turned away
 	refused   *ratelog.Log // internal calls refused
@@ -76,6 +77,7 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 func listen(ctx context.Context, opt Options, b bounds) (*Server, error) {
 	s := &Server{opt: opt, bounds: b, strangers: newStrangers(), lines: newFailureLines(opt.Log),
 		turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log)}
+	s.bodies = newBodyBudget(func() config.Limits { return s.opt.Live.Limits() }) // Live comes with Wire
 	var lc net.ListenConfig
 	var err error
 	if s.listener, err = lc.Listen(ctx, "tcp", opt.Config.Listen); err != nil {

@@ -215,6 +215,13 @@ func (p *Proxy) shareTaken() *refusal {
 	return f
 }
 
+// bodiesFull is LIMIT_REACHED for a body that finds no room in memory.
+func bodiesFull() *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, code: http.StatusServiceUnavailable, retryAfter: limitRetry,
+		message: codeLimit + ": your share of the memory that the gateway has for request bodies is in use; try again in about 5 s",
+		data:    limitData("limits.requestBody", limitRetry)}
+}
+
 func tooManyStreams() *refusal {
 	return &refusal{status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: limitRetry,
 		message: fmt.Sprintf("%s: this session has %d GET streams open already; a client needs one", codeLimit, maxStreams),

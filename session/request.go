@@ -172,6 +172,8 @@ func (q *request) read() *refusal {
 	switch {
 	case errors.Is(err, wire.ErrTooLarge):
 		return bodyTooLarge(limit)
+	case errors.Is(err, quota.ErrFull):
+		return bodiesFull()
 	case err != nil && q.r.Context().Err() != nil:
 		return &refusal{form: silent} // the client is gone
 	case err != nil:

@@ -2,7 +2,14 @@
 // nobody takes all of it. It knows neither what is shared nor HTTP.
 package quota
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
+
+// ErrFull says that there is no room for whoever asks: their share, or all of it,
+// is in use.
+var ErrFull = errors.New("quota: the share is in use")
 
 // Key is one that has a share: a tenant's user, or its project where no user is
 // known.
