@@ -84,6 +84,7 @@ func (c *Certificate) config() *tls.Config {
 	}
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil },
 	}
 }

@@ -61,9 +61,9 @@ type Server struct {
 	turned    *ratelog.Log // callers turned away
 	refused   *ratelog.Log // internal calls refused
 	stopping  atomic.Bool
-	client    *http.Server
-	small     *h1.Server // before client; nil with TLS
-	internal  *http.Server
+	client    *h1.Server
+	internal  *h1.Server
+	handler   http.Handler // of client
 	listener  net.Listener // client
 	inside    net.Listener // internal
 }
@@ -90,11 +90,10 @@ func listen(ctx context.Context, opt Options, b bounds) (*Server, error) {
 	s.loopback = loopback.Addr(s.listener.Addr())
 	s.listener = progressListener{s.listener, b.stall}
 	s.inside = progressListener{s.inside, b.stall}
-	s.client = s.server(s.logged("client", s.serveClient))
-	s.internal = s.server(s.logged("internal", s.serveInternal))
-	if opt.Certificate == nil {
-		s.small = h1.NewServer(s.client)
-	}
+	client := s.server(s.logged("client", s.serveClient))
+	s.handler = client.Handler
+	s.client = h1.NewServer(client)
+	s.internal = h1.NewServer(s.server(s.logged("internal", s.serveInternal)))
 	return s, nil
 }
 
@@ -105,7 +104,7 @@ func (s *Server) ClientAddr() string { return s.listener.Addr().String() }
 func (s *Server) InternalAddr() string { return s.inside.Addr().String() }
 
 // ClientHandler is what answers on the client listener.
-func (s *Server) ClientHandler() http.Handler { return s.client.Handler }
+func (s *Server) ClientHandler() http.Handler { return s.handler }
 
 // Loopback reports whether the client listener is bound to loopback.
 func (s *Server) Loopback() bool { return s.loopback }
@@ -123,19 +122,8 @@ func (s *Server) Wire(change func(*Options)) { change(&s.opt) }
 // Serve answers until CloseClients and CloseInternal; then it returns nil.
 func (s *Server) Serve() error {
 	failed := make(chan error, 2)
-	run := func(srv *http.Server, l net.Listener) {
-		if srv.TLSConfig != nil {
-			failed <- srv.ServeTLS(l, "", "")
-			return
-		}
-		failed <- srv.Serve(l)
-	}
-	go run(s.internal, s.inside)
-	if s.small != nil {
-		go func() { failed <- s.small.Serve(s.listener) }()
-	} else {
-		go run(s.client, s.listener)
-	}
+	go func() { failed <- s.internal.Serve(s.inside) }()
+	go func() { failed <- s.client.Serve(s.listener) }()
 	for range 2 {
 		if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 			return err

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+
+	"github.com/vancetope/mcp-lease-gateway/internal/h1"
 )
 
 // StopReady makes /readyz fail, so that no new clients are sent here while the
@@ -12,9 +14,6 @@ func (s *Server) StopReady() { s.stopping.Store(true) }
 // CloseClients takes no new connections from clients, waits until ctx ends for
 // the requests under way and then cuts what is left.
 func (s *Server) CloseClients(ctx context.Context) error {
-	if s.small != nil {
-		return closeServer(ctx, s.small)
-	}
 	return closeServer(ctx, s.client)
 }
 
@@ -22,13 +21,7 @@ func (s *Server) CloseClients(ctx context.Context) error {
 // pods and probes are answered while leases are given back.
 func (s *Server) CloseInternal(ctx context.Context) error { return closeServer(ctx, s.internal) }
 
-// stoppable is an *http.Server or what stands before one.
-type stoppable interface {
-	Shutdown(context.Context) error
-	Close() error
-}
-
-func closeServer(ctx context.Context, srv stoppable) error {
+func closeServer(ctx context.Context, srv *h1.Server) error {
 	err := srv.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
 		return errors.Join(err, srv.Close())

@@ -1,4 +1,4 @@
-// Package h1 is HTTP/1.1 without TLS for small POSTs, on both sides of the
+// Package h1 is HTTP/1.1 for small POSTs without TLS, on both sides of the
 // gateway: a Server in front of an http.Server, and a Transport in front of an
 // http.Transport. It exists because net/http pays for every request with
 // goroutines and channels that a small call does not need: its server starts a
@@ -29,7 +29,9 @@
 // Everything else. On the Server's side that is the connection, at its first
 // request that is not accepted, with every byte that was read of it; it stays with
 // the http.Server, which answers what is odd, slow, large or wrong as it always
-// does. On the Transport's side it is the one request, before a byte of it is
+// does. With TLS that is every connection, after its handshake. On the way a
+// framingGuard follows the requests and has net/http refuse one that says in two
+// ways how long it is, which net/http would take. On the Transport's side it is the one request, before a byte of it is
 // written. A request of which a byte was written is never repeated.
 //
 // # Who owns which buffer

@@ -2,6 +2,7 @@ package h1
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log"
 	"net"
@@ -16,6 +17,7 @@ import (
 // log of the http.Server behind it, and gives all other connections to that one.
 type Server struct {
 	rest    *http.Server
+	tls     *tls.Config // nil for none; rest makes itself one when it serves
 	handoff *handoff
 
 	draining atomic.Bool // set under mu
@@ -23,15 +25,18 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
-	empty     chan struct{} // closed when the last connection is gone; nil while nobody waits
+	shaking   map[net.Conn]struct{} // in a TLS handshake
+	empty     chan struct{}         // closed when the last connection is gone; nil while nobody waits
 }
 
 // NewServer returns a Server in front of rest, which must have a Handler, a
-// ReadHeaderTimeout and an IdleTimeout and must not be used elsewhere.
+// ReadHeaderTimeout and an IdleTimeout and must not be used elsewhere. Where rest
+// has a TLSConfig, connections are of TLS and all requests are rest's; its
+// NextProtos say whether HTTP/2 is spoken.
 func NewServer(rest *http.Server) *Server {
 	return &Server{
-		rest: rest, handoff: &handoff{conns: make(chan net.Conn), closed: make(chan struct{})},
-		listeners: map[net.Listener]struct{}{}, conns: map[*serverConn]struct{}{},
+		rest: rest, tls: rest.TLSConfig, handoff: &handoff{conns: make(chan net.Conn), closed: make(chan struct{})},
+		listeners: map[net.Listener]struct{}{}, conns: map[*serverConn]struct{}{}, shaking: map[net.Conn]struct{}{},
 	}
 }
 
@@ -78,6 +83,10 @@ func (s *Server) accept(l net.Listener) error {
 }
 
 func (s *Server) start(rwc net.Conn) {
+	if s.tls != nil {
+		go s.startTLS(rwc)
+		return
+	}
 	c := newServerConn(s, rwc)
 	s.mu.Lock()
 	draining := s.draining.Load()
@@ -90,6 +99,48 @@ func (s *Server) start(rwc net.Conn) {
 		return
 	}
 	go c.serve()
+}
+
+// startTLS shakes hands and gives the connection to the http.Server behind: one of
+// HTTP/2 as it is, since net/http knows it by its type, one of HTTP/1 with its
+// framing guarded.
+func (s *Server) startTLS(rwc net.Conn) {
+	if !s.track(rwc) {
+		_ = rwc.Close()
+		return
+	}
+	c := tls.Server(rwc, s.tls)
+	ctx, cancel := context.WithTimeout(context.Background(), s.rest.ReadHeaderTimeout)
+	defer cancel()
+	err := c.HandshakeContext(ctx)
+	s.untrack(rwc)
+	switch {
+	case err != nil:
+		s.logf("TLS handshake with %v: %v", rwc.RemoteAddr(), err)
+		_ = c.Close()
+	case c.ConnectionState().NegotiatedProtocol == "h2":
+		s.handoff.give(c)
+	default:
+		s.handoff.give(&framingGuard{Conn: c})
+	}
+}
+
+// track remembers a connection that neither serves nor is handed on yet, so that
+// a Server that ends closes it.
+func (s *Server) track(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		return false
+	}
+	s.shaking[c] = struct{}{}
+	return true
+}
+
+func (s *Server) untrack(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.shaking, c)
 }
 
 func (s *Server) forget(c *serverConn) {
@@ -116,6 +167,9 @@ func (s *Server) drain(all bool) <-chan struct{} {
 		if all || c.idle.CompareAndSwap(true, false) {
 			_ = c.rwc.Close()
 		}
+	}
+	for c := range s.shaking {
+		_ = c.Close()
 	}
 	gone := s.empty
 	if gone == nil {

@@ -198,7 +198,7 @@ func (c *serverConn) collect() (all []byte, large *[]byte, head, length int, ok 
 func (c *serverConn) handOn(b []byte) {
 	_ = c.rwc.SetReadDeadline(time.Time{})
 	_ = c.rwc.SetWriteDeadline(time.Time{})
-	c.s.handoff.give(&replay{Conn: c.rwc, b: bytes.Clone(b)})
+	c.s.handoff.give(&framingGuard{Conn: &replay{Conn: c.rwc, b: bytes.Clone(b)}})
 }
 
 // parse has net/http read a head that scan has accepted.
