@@ -67,7 +67,7 @@ keeps it while it works and gives it back when it ends, is idle for too long or 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &codeError{codeUsage, fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newInitCommand(), newServeCommand(), newCheckCommand(), newHealthcheckCommand(), newLeaseCommand(operatorDeps()), newVersionCommand())
+	root.AddCommand(newInitCommand(), newServeCommand(), newCheckCommand(), newHealthcheckCommand(), newDoctorCommand(), newLeaseCommand(operatorDeps()), newVersionCommand())
 	return root
 }
 
