@@ -24,11 +24,7 @@ func (q *request) compile() (*answer, error) {
 	if err := q.mayUseName(); err != nil {
 		return nil, err
 	}
-	payload := lease.Payload{payloadService: q.s.Name}
-	for name, v := range q.m.values {
-		payload[payloadValue+name] = v
-	}
-	l, err := q.acquire(q.r.Context(), lease.Request{Payload: payload})
+	l, err := q.acquire(q.r.Context(), lease.Request{Payload: q.compilePayload()})
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +42,15 @@ func (q *request) compile() (*answer, error) {
 	}
 	q.p.giveBack(l.Lease)
 	return q.bound(a)
+}
+
+// compilePayload is what any pod needs to cancel the compile.
+func (q *request) compilePayload() lease.Payload {
+	payload := lease.Payload{payloadService: q.s.Name}
+	for name, v := range q.m.values {
+		payload[payloadValue+name] = v
+	}
+	return payload
 }
 
 // notCompiled decides what becomes of the slot when there is no answer. A service
