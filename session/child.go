@@ -9,6 +9,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 const (
@@ -18,8 +19,8 @@ const (
 	podsKept = 3 * time.Second
 )
 
-// bridge is what a session needs of a program that speaks MCP over its standard
-// streams; *stdio.Bridge is one.
+// bridge is what a session needs of an upstream that lives in this pod;
+// *stdio.Bridge is one, and so is *upstream.SSE.
 type bridge interface {
 	http.RoundTripper
 	Gone() <-chan struct{}
@@ -35,13 +36,24 @@ func startBridge(ctx context.Context, c stdio.Command) (bridge, error) {
 	return stdio.NewBridge(p, stdio.BridgeOptions{Log: c.Log}), nil
 }
 
-// child is the program of a stdio server, an upstream like any other, and the
-// places that it takes in the pod.
+// child is an upstream that lives in this pod, the program of a stdio server or the
+// event stream of an sse one, and the places that it takes here.
 type child struct {
 	bridge bridge
-	tenant string    // has its place in limits.stdioPerTenant
+	tenant string    // has its place in limits.stdioPerTenant; "" for an event stream
 	share  quota.Key // has its place in limits.perPod
 	once   sync.Once // ending
+}
+
+// startStream makes ready for the event stream of an sse server, which the
+// initialize opens.
+func (o *opening) startStream() *refusal {
+	q, p := o.q, o.q.p
+	if !p.traffic.enter(q.share, false) {
+		return p.shareTaken()
+	}
+	o.hold.child = &child{bridge: upstream.NewSSE(p.up, q.doc.URL, q.doc.Untrusted, p.opt.Log.With("server", q.server)), share: q.share}
+	return nil
 }
 
 // startChild starts the program of a stdio server.
@@ -83,7 +95,9 @@ func (p *Proxy) endChild(ctx context.Context, c *child) {
 			p.opt.Log.ErrorContext(ctx, "a stdio server's program could not be ended", "error", err)
 		}
 		p.opt.Observer.Closed(outcome)
-		p.table.dropChild(c.tenant)
+		if c.tenant != "" {
+			p.table.dropChild(c.tenant)
+		}
 		p.traffic.exit(c.share, false)
 	})
 }
@@ -94,7 +108,7 @@ func (p *Proxy) endWithChild(s *session, h *hold) {
 	ctx, cancel := context.WithTimeout(context.Background(), childTimeout+releaseTimeout)
 	defer cancel()
 	if p.end(ctx, s, h, ending{cause: childExited}) {
-		p.opt.Log.Warn("a stdio server's program has ended by itself", "server", s.scope.server, "session", s.number, "error", h.child.bridge.Err())
+		p.opt.Log.Warn("a server's program or event stream has ended by itself", "server", s.scope.server, "session", s.number, "error", h.child.bridge.Err())
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	revoked                     // the same, as the mark's handler is told, which ends the upstream session itself
 	replaced                    // by its owner's next session (onBusy: replaceOwn)
 	upstreamGone                // the upstream says that it does not know the session
-	childExited                 // the stdio server's program has ended by itself
+	childExited                 // the stdio server's program, or an sse server's stream, has ended by itself
 	leadsElsewhere              // the server's document has another address now
 	unused                      // without a lease and without a request for session.idle
 	shutdown                    // the pod stops and closes what it has
@@ -61,7 +61,7 @@ func (c cause) consequences() consequences {
 		// session lives on: it must not outlive its slot.
 		return consequences{to: lost, upstream: true, release: true, says: "the upstream has ended a session"}
 	case childExited:
-		return consequences{to: lost, release: true, says: "a stdio server's program has ended by itself"}
+		return consequences{to: lost, release: true, says: "a server's program or event stream has ended by itself"}
 	case leadsElsewhere:
 		return consequences{to: lost, release: true, says: "a session's server has another address now"}
 	case unused, shutdown:

@@ -14,7 +14,7 @@ type hold struct {
 	upstream upstream.SessionID // "" where the server keeps no session, or is a child
 	version  string             // of the protocol, as agreed with the upstream
 	endpoint endpoint
-	child    *child // stdio, where it runs here
+	child    *child // stdio and sse, where it runs here
 }
 
 // hasSession reports whether the upstream has something that can be lost.

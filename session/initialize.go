@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -28,10 +29,15 @@ func (o *opening) initialize() *refusal {
 	q, x := o.q, o.x
 	timer := time.AfterFunc(q.doc.InitTimeout, func() { x.cancel(errInitTimeout) })
 	defer timer.Stop()
-	if q.doc.Transport == "stdio" {
-		if f := o.startChild(); f != nil {
-			return f
-		}
+	var f *refusal
+	switch q.doc.Transport {
+	case server.Stdio:
+		f = o.startChild()
+	case server.SSE:
+		f = o.startStream()
+	}
+	if f != nil {
+		return f
 	}
 	u := q.toUpstream(&o.hold)
 	u.header, u.body = o.header, o.init
@@ -65,7 +71,7 @@ func (o *opening) failed(err error) *refusal {
 	case errors.Is(context.Cause(x.ctx), errInitTimeout):
 		return q.slowInit()
 	case o.childEnded():
-		return upstreamDown(q.server, "its program ended before it answered initialize; the gateway's log says why")
+		return o.endedEarly()
 	}
 	return q.failed(x, err)
 }
@@ -80,6 +86,13 @@ func (o *opening) childEnded() bool {
 	default:
 		return false
 	}
+}
+
+func (o *opening) endedEarly() *refusal {
+	if o.q.doc.Transport == server.SSE {
+		return upstreamDown(o.q.server, "it closed its event stream before it answered initialize")
+	}
+	return upstreamDown(o.q.server, "its program ended before it answered initialize; the gateway's log says why")
 }
 
 // slowInit refuses an open whose upstream took longer than its document allows.
@@ -97,8 +110,8 @@ func (o *opening) usable() *refusal {
 		return upstreamDown(q.server, "its session id is not visible ASCII of at most 16 KiB")
 	}
 	o.hold.upstream = id
-	if o.hold.child != nil && a.resp.StatusCode == http.StatusNotFound {
-		return upstreamDown(q.server, "its program ended before it answered initialize; the gateway's log says why")
+	if q.doc.Transport == server.Stdio && a.resp.StatusCode == http.StatusNotFound || o.childEnded() {
+		return o.endedEarly()
 	}
 	if why := unusable(a.resp, q.doc.Auth.Type == "forward", true); why != "" {
 		return upstreamDown(q.server, why)

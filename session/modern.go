@@ -43,7 +43,7 @@ func (q *request) sessionless(version string) *refusal {
 	if q.env.Batch {
 		return badRequest(rpcInvalid, "batches belong to revision %s", batchRevision)
 	}
-	if q.doc.Modern == "fence" || q.doc.Transport == "stdio" {
+	if q.doc.Modern == "fence" || q.doc.PodBound() {
 		return unsupportedRevision(version)
 	}
 	if def, err := p.opt.Leases.Resolve(q.r.Context(), q.namedLease(), q.leaseRequest()); err != nil || !def.Noop() {

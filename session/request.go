@@ -238,7 +238,7 @@ func (q *request) namedLease() lease.Named {
 
 // leaseRequest is what every lease of this request has in common.
 func (q *request) leaseRequest() lease.Request {
-	return lease.Request{Type: HandlerType, Tenant: q.caller.Tenant, Project: q.caller.Project, User: q.caller.User, PodBound: q.doc.Transport == "stdio"}
+	return lease.Request{Type: HandlerType, Tenant: q.caller.Tenant, Project: q.caller.Project, User: q.caller.User, PodBound: q.doc.PodBound()}
 }
 
 // authorization is the caller's credential where it may go upstream.

@@ -35,7 +35,7 @@ func (q *request) toUpstream(h *hold) upstreamRequest {
 		body: q.body, session: h.upstream, version: h.version}
 }
 
-// childURL stands for the address of a child, which nobody looks up.
+// childURL stands for the address of an upstream that knows its own.
 var childURL = &url.URL{Scheme: "stdio", Host: "child", Path: "/"}
 
 // send sends a request with the credential of its document. The answer's body
@@ -60,7 +60,7 @@ func (p *Proxy) send(ctx context.Context, u upstreamRequest) (*http.Response, er
 		req.Body = u.body.Reader()
 		req.ContentLength = int64(len(u.body.B))
 	}
-	if u.via != nil {
+	if u.doc.Transport == server.Stdio {
 		return u.via.RoundTrip(req.WithContext(ctx))
 	}
 	auth, err := p.auth(ctx, u.doc)
@@ -73,11 +73,18 @@ func (p *Proxy) send(ctx context.Context, u upstreamRequest) (*http.Response, er
 		}
 		return nil, err
 	}
-	resp, err := p.up.Do(req.WithContext(ctx), u.doc.Untrusted)
+	resp, err := p.transmit(req.WithContext(ctx), u)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
 		p.up.Rejected(auth, u.doc.Untrusted)
 	}
 	return resp, err
+}
+
+func (p *Proxy) transmit(req *http.Request, u upstreamRequest) (*http.Response, error) {
+	if u.via != nil {
+		return u.via.RoundTrip(req)
+	}
+	return p.up.Do(req, u.doc.Untrusted)
 }
 
 // auth resolves the document's secrets for one use.

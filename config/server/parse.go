@@ -29,7 +29,8 @@ type file struct {
 }
 
 type parameters struct {
-	// http: Streamable HTTP at url. stdio: command, in system and bundled
+	// http: Streamable HTTP at url. sse: HTTP+SSE of revision 2024-11-05, url is
+	// that of its event stream. stdio: command, in system and bundled
 	// documents only.
 	Transport Transport `yaml:"transport" default:"http"`
 	// The server's MCP endpoint.
@@ -197,7 +198,7 @@ func (p *parser) transport(q *parameters) {
 		return
 	}
 	switch q.Transport {
-	case HTTP:
+	case HTTP, SSE:
 		p.url(q.URL)
 		if len(q.Command) > 0 {
 			p.Complain("parameters.command", "a command needs transport: stdio; or leave it out and keep url")
@@ -209,16 +210,14 @@ func (p *parser) transport(q *parameters) {
 		}
 	case Stdio:
 		p.command(q)
-	case "sse":
-		p.Complain("parameters.transport", "sse, the transport of revision 2024-11-05, is not supported yet; most servers that have it also speak Streamable HTTP: set transport: http and the url of that endpoint, often …/mcp")
 	default:
-		p.Complain("parameters.transport", "http or stdio is wanted")
+		p.Complain("parameters.transport", "http, sse or stdio is wanted")
 	}
 }
 
 func (p *parser) url(s string) {
 	if s == "" {
-		p.Complain("parameters.url", "a server with transport http needs its url, such as http://browsers:8931/mcp")
+		p.Complain("parameters.url", "a server that is no program needs its url, such as http://browsers:8931/mcp")
 		return
 	}
 	if p.noReferences("parameters.url", s) {

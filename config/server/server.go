@@ -47,8 +47,13 @@ type Transport string
 // The transports.
 const (
 	HTTP  Transport = "http"  // Streamable HTTP
+	SSE   Transport = "sse"   // HTTP+SSE of revision 2024-11-05
 	Stdio Transport = "stdio" // a child process
 )
+
+// PodBound reports whether a session with the server lives in one gateway process,
+// as its child or on its connection, and ends with it.
+func (d *Document) PodBound() bool { return d.Transport != HTTP }
 
 // OnBusy is what an open does where its lease's slots are taken.
 type OnBusy string

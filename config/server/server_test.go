@@ -192,8 +192,8 @@ func TestInvalid(t *testing.T) {
 		{"a user in the url", head + "url: http://u:hunter2@x/mcp\n", "parameters.url", "must not hold a user"},
 		{"a fragment", head + "url: http://x/#a\n", "parameters.url", "fragment"},
 		{"a secret in the url", head + "url: 'http://x/{{secret:a}}'\n", "parameters.url", "auth and env only"},
-		{"sse", head + "{transport: sse, url: http://x/sse}\n", "parameters.transport", "not supported yet"},
-		{"another transport", head + "{transport: grpc, url: http://x}\n", "parameters.transport", "http or stdio"},
+		{"sse without an address", head + "{transport: sse}\n", "parameters.url", "needs its url"},
+		{"another transport", head + "{transport: grpc, url: http://x}\n", "parameters.transport", "http, sse or stdio"},
 		{"a command with http", head + "{url: http://x, command: [sh]}\n", "parameters.command", ""},
 		{"an unknown auth", head + "{url: http://x, auth: {type: magic}}\n", "parameters.auth.type", "one of bearer"},
 		{"a bearer without its token", head + "{url: http://x, auth: {type: bearer}}\n", "parameters.auth.token", "needs its token"},
@@ -412,10 +412,10 @@ func FuzzDocument(f *testing.F) {
 		if d == nil {
 			return
 		}
-		if !system && (len(d.Command) > 0 || d.Transport != "http" || d.Auth.Type == "forward" || !d.Untrusted) {
+		if !system && (len(d.Command) > 0 || d.Transport == "stdio" || d.Auth.Type == "forward" || !d.Untrusted) {
 			t.Fatalf("a project's document got %+v", d)
 		}
-		if d.Transport == "http" && (d.URL == nil || d.URL.User != nil || d.URL.Hostname() == "") || d.Transport == "stdio" && len(d.Command) == 0 {
+		if d.Transport != "stdio" && (d.URL == nil || d.URL.User != nil || d.URL.Hostname() == "") || d.Transport == "stdio" && len(d.Command) == 0 {
 			t.Fatalf("%+v", d)
 		}
 		if d.Inline != nil && (!strings.HasPrefix(d.Inline.Resource, definition.InlinePrefix+"acme/thesis/") || d.Inline.Caps[definition.Global] != 0 || d.Inline.Caps[definition.Tenant] != 0) {
