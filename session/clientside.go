@@ -54,12 +54,6 @@ func (c *clientSide) hasBegun() bool {
 	return c.begun
 }
 
-func (c *clientSide) hasLeft() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.left
-}
-
 // wake ends a write that the client holds up.
 func (c *clientSide) wake() {
 	if c.writing.Load() > 0 {

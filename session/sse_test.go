@@ -123,7 +123,7 @@ func TestAnSSEServerThatIsNoneLeavesNoLease(t *testing.T) {
 	}{
 		{"a server without that transport", http.NotFound, "it answered HTTP 404"},
 		{"a page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "no event stream at this address"},
-		{"one that wants another credential", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "refused the gateway's credential (HTTP 401)"},
+		{"one that wants another credential", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, "refused the gateway's credential (HTTP 401)"},
 		{"one that names another host", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte("event: endpoint\ndata: http://127.0.0.2/m\n\n"))

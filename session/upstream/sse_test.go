@@ -161,8 +161,8 @@ func TestAnSSEServerThatIsNone(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"refuses the credential", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", 401) }, 401, "who are you"},
-		{"redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 302) }, 302, ""},
+		{"refuses the credential", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) }, 401, "who are you"},
+		{"redirects", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, 302, ""},
 		{"has no stream there", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, 0, "no event stream at this address"},
 		{"ends at once", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream") }, 0, "the connection to it broke"},
 	} {
