@@ -272,11 +272,26 @@ type Peers interface {
 	Revoked(ctx context.Context, pod Pod, token Token) error
 }
 
+// EventKind is what an event is about.
+type EventKind string
+
+// The kinds. The engine records the first five, whoever acts the others.
+const (
+	EventRefused    EventKind = "refused"    // an acquire: LEASE_BUSY or LEASE_UNAVAILABLE
+	EventRevoked    EventKind = "revoked"    // by decision
+	EventForced     EventKind = "forced"     // by decision, without a pod
+	EventSwept      EventKind = "swept"      // by the reaper, or a sweep that somebody asked for
+	EventClosed     EventKind = "closed"     // released while the end of its resource was not confirmed
+	EventReconciled EventKind = "reconciled" // a pass that somebody asked for; from whom it was asked
+	EventForcing    EventKind = "forcing"    // what is about to be forced; from the command line
+	EventDefinition EventKind = "definition" // a document has changed; from whom it was seen
+)
+
 // Event is something an operator wants to read about later (gateway_events, an
 // hour) and an auditor for good.
 type Event struct {
 	At       time.Time        `json:"at"`
-	Kind     string           `json:"kind"` // refused | revoked | forced | swept | closed
+	Kind     EventKind        `json:"kind"`
 	Reason   string           `json:"reason,omitempty"`
 	By       string           `json:"by,omitempty"`
 	Type     string           `json:"type,omitempty"`
@@ -290,14 +305,35 @@ type Event struct {
 	Token    string           `json:"token,omitempty"` // shortened
 }
 
+// Outcome is how an operation ended, as metrics call it.
+type Outcome string
+
+// The outcomes of an acquire, a check, a release and a correction.
+const (
+	AcquireSuccess     Outcome = "success"
+	AcquireBusy        Outcome = "busy"
+	AcquireNoop        Outcome = "noop"
+	AcquireUnavailable Outcome = "unavailable"
+
+	CheckOK          Outcome = "ok"
+	CheckLost        Outcome = "lost"
+	CheckUnavailable Outcome = "unavailable"
+
+	ReleaseOK      Outcome = "ok"
+	ReleaseAlready Outcome = "already-released"
+	ReleaseError   Outcome = "error"
+
+	ReconcileCorrected Outcome = "corrected"
+)
+
 // Observer is told what happens. It feeds metrics and audit alike, must not
 // block and may be called from many goroutines. Labels are Definition.Label.
 type Observer interface {
-	Acquired(label, outcome string, took time.Duration) // success | busy | noop | unavailable
-	Checked(label, outcome string)                      // ok | lost | unavailable
-	Released(label, outcome string)                     // ok | already-released | error
-	Reaped(reason Reason)
-	Reconciled(outcome string) // corrected
+	Acquired(label string, outcome Outcome, took time.Duration)
+	Checked(label string, outcome Outcome)
+	Released(label string, outcome Outcome)
+	Reaped(reason Reason) // not of a close, which nobody took away
+	Reconciled(outcome Outcome)
 	StoreCalled(op string, took time.Duration, err error)
 	// Drifted is told by each reconcile pass: the drift, and for how long passes
 	// have seen some without a pause.

@@ -3,8 +3,8 @@
 // → global (spec §1 to §6).
 //
 // The store is the authority on who holds what; a process remembers nothing
-// that the cap depends on. What it does remember (until when a lease is safe,
-// which handlers have failed, who waits) may be lost with it at any instant.
+// that the cap depends on. What it does remember (which leases it has seen, which
+// handlers have failed, who waits) may be lost with it at any instant.
 //
 //	            create               every level is listed
 //	(nothing) ─────────▶ PENDING ───────────────────────────▶ HELD ◀─┐ Check
@@ -20,10 +20,11 @@
 //
 // The funnel is in funnel.go, those who wait in waitline.go, a lease's life in
 // lease.go, what takes it away in reaper.go, what runs then in dispatcher.go,
-// what mends a crash in reconciler.go and audit.go, who is alive in pods.go, what an outage
-// of the store means in outage.go. docs/protocol.md says which line wins which
-// race, and how that is shown.
+// what mends a crash in reconciler.go and audit.go, who is alive in pods.go, what an
+// outage of the store means in outage.go, what is done without a pod in forced.go.
+// docs/protocol.md says which line wins which race, and how that is shown.
 //
 // The package knows no HTTP, no MCP and no TeX: consumers register a Handler for
-// their type and call Acquire, Check and Release.
+// their type and call AcquireNamed, Keep, Check and Release (use.go), and tell
+// their clients of a refusal in its words (refusal.go).
 package lease

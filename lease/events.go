@@ -10,7 +10,7 @@ import (
 const eventQueue = 256
 
 // eventOf fills in what a holder knows.
-func eventOf(kind string, h Holder) Event {
+func eventOf(kind EventKind, h Holder) Event {
 	return Event{
 		Kind: kind, Type: h.Type, Resource: h.Resource, Lease: h.Lease,
 		Tenant: h.Tenant, Project: h.Project, User: h.User, Pod: h.Pod, Token: h.Token.Short(),

@@ -64,7 +64,7 @@ func (m *Manager) force(ctx context.Context, t Token, c Cause, gens map[CounterI
 		})
 	}
 	all.Go(func() {
-		e := eventOf("forced", before)
+		e := eventOf(EventForced, before)
 		e.At, e.Reason, e.By = time.Now(), string(ReasonRevoke), c.By
 		errs[len(before.Levels)] = m.store.AddEvent(end, e)
 	})

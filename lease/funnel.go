@@ -38,7 +38,7 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		if r.Definition != nil && r.Definition.Label != "" {
 			label = r.Definition.Label
 		}
-		m.obs.Acquired(label, "noop", 0)
+		m.obs.Acquired(label, AcquireNoop, 0)
 		return &Lease{}, nil
 	}
 	begun := time.Now()
@@ -47,17 +47,17 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	var busy *BusyError
 	switch {
 	case err == nil:
-		m.obs.Acquired(label, "success", time.Since(begun))
+		m.obs.Acquired(label, AcquireSuccess, time.Since(begun))
 		return l, nil
 	case r.Trial:
 	case errors.As(err, &busy):
 		if r.Retried {
 			break
 		}
-		m.obs.Acquired(label, "busy", time.Since(begun))
+		m.obs.Acquired(label, AcquireBusy, time.Since(begun))
 		m.refused(r, CodeBusy, busy.Level)
 	default:
-		m.obs.Acquired(label, "unavailable", time.Since(begun))
+		m.obs.Acquired(label, AcquireUnavailable, time.Since(begun))
 		var u *UnavailableError
 		if errors.As(err, &u) {
 			m.refused(r, CodeUnavailable, u.Level)
@@ -70,13 +70,13 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 // asked for: the definition of its lease could not be had, or is not valid. Of the
 // definition only the name is known.
 func (m *Manager) Unresolved(r Request, took time.Duration) {
-	m.obs.Acquired(otherLabel, "unavailable", took)
+	m.obs.Acquired(otherLabel, AcquireUnavailable, took)
 	m.refused(r, CodeUnavailable, "")
 }
 
 func (m *Manager) refused(r Request, code string, level definition.Level) {
 	m.happened(Event{
-		Kind: "refused", Reason: code, Type: r.Type, Resource: r.Definition.Resource, Lease: r.Definition.Name,
+		Kind: EventRefused, Reason: code, Type: r.Type, Resource: r.Definition.Resource, Lease: r.Definition.Name,
 		Level: level, Tenant: r.Tenant, Project: r.Project, User: r.User, Pod: m.opt.Pod.ID,
 	})
 }

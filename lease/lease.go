@@ -16,12 +16,12 @@ type Lease struct {
 	m   *Manager // nil for a NOOP lease
 	ref Ref
 
-	mu    sync.Mutex
-	begun time.Time   // local time before the holder was created; zero where another pod acquired
-	ids   []CounterID // what it booked; nil where another pod acquired
-	seen  time.Time   // local time of the last proof that it lived; zero where there was none
-	lost  *LostError
-	gone  bool // released
+	mu       sync.Mutex
+	begun    time.Time   // local time before the holder was created; zero where another pod acquired
+	ids      []CounterID // what it booked; nil where another pod acquired
+	seen     time.Time   // local time of the last proof that it lived; zero where there was none
+	lost     *LostError
+	released bool
 	// unconfirmed says that ReleaseUnconfirmed was called: whatever came of it,
 	// a delete would lose the resource that is still to be ended.
 	unconfirmed bool
@@ -72,7 +72,7 @@ func (l *Lease) Check(ctx context.Context) error {
 		return nil
 	}
 	if lost := l.alreadyLost(); lost != nil {
-		l.m.obs.Checked(l.ref.Label, "lost")
+		l.m.obs.Checked(l.ref.Label, CheckLost)
 		return lost
 	}
 	begun := time.Now()
@@ -126,13 +126,13 @@ func (l *Lease) UpdatePayload(ctx context.Context, p Payload) error {
 func (l *Lease) checked(ctx context.Context, ok bool, err error, begun time.Time) error {
 	switch {
 	case err != nil:
-		l.m.obs.Checked(l.ref.Label, "unavailable")
+		l.m.obs.Checked(l.ref.Label, CheckUnavailable)
 		return storeGone(err)
 	case !ok:
-		l.m.obs.Checked(l.ref.Label, "lost")
+		l.m.obs.Checked(l.ref.Label, CheckLost)
 		return l.lookUpLoss(ctx)
 	}
-	l.m.obs.Checked(l.ref.Label, "ok")
+	l.m.obs.Checked(l.ref.Label, CheckOK)
 	l.mu.Lock()
 	if begun.After(l.seen) {
 		l.seen = begun
@@ -198,9 +198,9 @@ func (l *Lease) end(ctx context.Context, why Reason, unconfirmed bool) error {
 		return nil
 	}
 	l.mu.Lock()
-	if l.gone {
+	if l.released {
 		l.mu.Unlock()
-		l.m.obs.Released(l.ref.Label, "already-released")
+		l.m.obs.Released(l.ref.Label, ReleaseAlready)
 		return nil
 	}
 	if unconfirmed {
@@ -223,20 +223,20 @@ func (l *Lease) end(ctx context.Context, why Reason, unconfirmed bool) error {
 		_, err = l.m.store.MarkHandled(ctx, l.ref.Token)
 	}
 	if err != nil {
-		l.m.obs.Released(l.ref.Label, "error")
+		l.m.obs.Released(l.ref.Label, ReleaseError)
 		return storeGone(err)
 	}
 	l.mu.Lock()
-	l.gone = true
+	l.released = true
 	if l.lost == nil {
 		l.lost = &LostError{Reason: why}
 	}
 	l.mu.Unlock()
 	l.m.known.drop(l.ref.Token)
 	if won {
-		l.m.obs.Released(l.ref.Label, "ok")
+		l.m.obs.Released(l.ref.Label, ReleaseOK)
 	} else {
-		l.m.obs.Released(l.ref.Label, "already-released")
+		l.m.obs.Released(l.ref.Label, ReleaseAlready)
 	}
 	return nil
 }

@@ -273,11 +273,11 @@ func storeGone(err error) *UnavailableError {
 // nobody observes nothing.
 type nobody struct{}
 
-func (nobody) Acquired(string, string, time.Duration)               {}
-func (nobody) Checked(string, string)                               {}
-func (nobody) Released(string, string)                              {}
+func (nobody) Acquired(string, Outcome, time.Duration)              {}
+func (nobody) Checked(string, Outcome)                              {}
+func (nobody) Released(string, Outcome)                             {}
 func (nobody) Reaped(Reason)                                        {}
-func (nobody) Reconciled(string)                                    {}
+func (nobody) Reconciled(Outcome)                                   {}
 func (nobody) StoreCalled(string, time.Duration, error)             {}
 func (nobody) Drifted(string, definition.Level, int, time.Duration) {}
 func (nobody) Happened(Event)                                       {}

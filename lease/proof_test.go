@@ -236,13 +236,17 @@ func (o watcher) note(s string) {
 	defer o.w.mu.Unlock()
 	o.w.outcomes = append(o.w.outcomes, s)
 }
-func (o watcher) Acquired(label, outcome string, _ time.Duration) {
-	o.note("acquire " + label + " " + outcome)
+func (o watcher) Acquired(label string, outcome lease.Outcome, _ time.Duration) {
+	o.note("acquire " + label + " " + string(outcome))
 }
-func (o watcher) Checked(label, outcome string)                        { o.note("check " + label + " " + outcome) }
-func (o watcher) Released(label, outcome string)                       { o.note("release " + label + " " + outcome) }
+func (o watcher) Checked(label string, outcome lease.Outcome) {
+	o.note("check " + label + " " + string(outcome))
+}
+func (o watcher) Released(label string, outcome lease.Outcome) {
+	o.note("release " + label + " " + string(outcome))
+}
 func (o watcher) Reaped(r lease.Reason)                                { o.note("reap " + string(r)) }
-func (o watcher) Reconciled(outcome string)                            { o.note("reconcile " + outcome) }
+func (o watcher) Reconciled(outcome lease.Outcome)                     { o.note("reconcile " + string(outcome)) }
 func (o watcher) StoreCalled(string, time.Duration, error)             {}
 func (o watcher) Drifted(string, definition.Level, int, time.Duration) {}
 func (o watcher) Happened(e lease.Event) {
@@ -257,7 +261,7 @@ func (w *world) saw(outcome string) bool {
 	return slices.Contains(w.outcomes, outcome)
 }
 
-func (w *world) event(kind, reason string) bool {
+func (w *world) event(kind lease.EventKind, reason string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.events, func(e lease.Event) bool { return e.Kind == kind && e.Reason == reason })

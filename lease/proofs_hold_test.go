@@ -972,13 +972,13 @@ func (s *stalePods) Pods(ctx context.Context) ([]lease.Pod, error) {
 // labelled keeps the labels of drift.
 type labelled struct{ names []string }
 
-func (l *labelled) Acquired(string, string, time.Duration)   {}
-func (l *labelled) Checked(string, string)                   {}
-func (l *labelled) Released(string, string)                  {}
-func (l *labelled) Reaped(lease.Reason)                      {}
-func (l *labelled) Reconciled(string)                        {}
-func (l *labelled) StoreCalled(string, time.Duration, error) {}
-func (l *labelled) Happened(lease.Event)                     {}
+func (l *labelled) Acquired(string, lease.Outcome, time.Duration) {}
+func (l *labelled) Checked(string, lease.Outcome)                 {}
+func (l *labelled) Released(string, lease.Outcome)                {}
+func (l *labelled) Reaped(lease.Reason)                           {}
+func (l *labelled) Reconciled(lease.Outcome)                      {}
+func (l *labelled) StoreCalled(string, time.Duration, error)      {}
+func (l *labelled) Happened(lease.Event)                          {}
 func (l *labelled) Drifted(name string, _ definition.Level, _ int, _ time.Duration) {
 	l.names = append(l.names, name)
 }

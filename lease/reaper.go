@@ -32,7 +32,7 @@ func (m *Manager) mark(ctx context.Context, t Token, c Mark, gens map[CounterID]
 	if before.State == Pending {
 		return before, true, nil // nothing was held; the mark is handled already
 	}
-	if kindOf(c.Reason) != "closed" { // its holder gave it back; nobody took it
+	if kindOf(c.Reason) != EventClosed { // its holder gave it back; nobody took it
 		m.obs.Reaped(c.Reason)
 	}
 	e := eventOf(kindOf(c.Reason), before)
@@ -41,14 +41,14 @@ func (m *Manager) mark(ctx context.Context, t Token, c Mark, gens map[CounterID]
 	return before, true, nil
 }
 
-func kindOf(r Reason) string {
+func kindOf(r Reason) EventKind {
 	switch r {
 	case ReasonRevoke:
-		return "revoked"
+		return EventRevoked
 	case ReasonClose, ReasonReplaced, ReasonShutdown, ReasonCrashed, ReasonMoved:
-		return "closed"
+		return EventClosed
 	}
-	return "swept"
+	return EventSwept
 }
 
 // take marks and, where something was held, has the handler run. A close is

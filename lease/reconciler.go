@@ -124,7 +124,7 @@ func (m *Manager) reconcile(ctx context.Context, lasts func(CounterID) bool) (Re
 	drift := map[driftKey]int{}
 	done, err := reconciler{
 		store: m.store, ids: m.ids, margin: m.opt.ReconcileSafety, lasts: lasts,
-		fixed: func() { m.obs.Reconciled("corrected") },
+		fixed: func() { m.obs.Reconciled(ReconcileCorrected) },
 		seen: func(c CounterAge, booked int) {
 			if resource, level, _, perr := c.ID.Parse(); perr == nil {
 				drift[driftKey{m.labels.of(resource), level}] += c.Count - booked

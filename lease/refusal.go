@@ -44,7 +44,7 @@ func RefusalOf(err error) Refusal {
 		return busy.refusal()
 	}
 	if lost, ok := errors.AsType[*LostError](err); ok {
-		return Refusal{Message: lost.Error(), Data: RefusalData{Code: CodeLost, Reason: lost.Reason.told()}}
+		return Refusal{Message: lost.Error(), Data: RefusalData{Code: CodeLost, Reason: lost.Reason.forClients()}}
 	}
 	un, ok := errors.AsType[*UnavailableError](err)
 	if !ok || un.Why == "" {
@@ -76,8 +76,8 @@ func (e *UnavailableError) refusal() Refusal {
 	return r
 }
 
-// told is the reason as clients read it.
-func (r Reason) told() string {
+// forClients is the reason as clients read it.
+func (r Reason) forClients() string {
 	switch r {
 	case ReasonIdle, ReasonPod, ReasonRevoke, ReasonReplaced, ReasonShutdown, ReasonCrashed, ReasonMoved:
 		return string(r)

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// pollMin and pollMax bound the pause between two looks. It is jittered, so
+	// pollMin and pollMax bound the pause between two polls. It is jittered, so
 	// that waiting pods do not race in lockstep, and its mean is constant: a
-	// backoff would make those who have waited longest look least often.
+	// backoff would make those who have waited longest be polled for least often.
 	pollMin = 20 * time.Millisecond
 	pollMax = 60 * time.Millisecond
 
@@ -19,12 +19,12 @@ const (
 	// wants a slot of it.
 	lazySweepEvery = time.Second
 
-	// lookAhead is how many waiters behind one full counter a look considers.
-	lookAhead = 8
+	// pollAhead is how many waiters behind one full counter a poll considers.
+	pollAhead = 8
 )
 
 // waitLines are the waiters of this pod: per resource one line in the order of
-// arrival, and one goroutine that looks for all of them with a single query, so
+// arrival, and one goroutine that polls for all of them with a single query, so
 // that waiting costs the store one read per resource and pod, however many
 // wait.
 //
@@ -131,7 +131,7 @@ func (q *waitLines) join(f *funnel, no *full) (*waiter, error) {
 	if l == nil {
 		l = &line{kick: make(chan struct{}, 1)}
 		q.lines[f.def.Resource] = l
-		q.m.loops.run(func() { q.lookLoop(f.def.Resource, l) })
+		q.m.loops.run(func() { q.pollLoop(f.def.Resource, l) })
 	}
 	l.waiters = append(l.waiters, w)
 	return w, nil
@@ -163,7 +163,7 @@ func (q *waitLines) blocked(w *waiter) *full {
 	return w.no
 }
 
-// released lets those look at once who wait for one of these counters.
+// released has the store polled at once for those who wait for one of these counters.
 func (q *waitLines) released(levels []Booking) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,8 +207,8 @@ func (l *line) fail(err error) {
 	}
 }
 
-// lookLoop looks for the waiters of one resource until there are none.
-func (q *waitLines) lookLoop(resource string, l *line) {
+// pollLoop polls for the waiters of one resource until there are none.
+func (q *waitLines) pollLoop(resource string, l *line) {
 	freed := q.m.lazySweep(q.m.base, resource)
 	for {
 		if !freed && !q.pause(l) {
@@ -222,7 +222,7 @@ func (q *waitLines) lookLoop(resource string, l *line) {
 			return
 		}
 		freed = false
-		if err := q.look(l); err != nil {
+		if err := q.poll(l); err != nil {
 			q.mu.Lock()
 			l.fail(storeGone(err))
 			q.mu.Unlock()
@@ -232,7 +232,7 @@ func (q *waitLines) lookLoop(resource string, l *line) {
 	}
 }
 
-// pause waits for the next look and reports whether there is one.
+// pause waits for the next poll and reports whether there is one.
 func (q *waitLines) pause(l *line) bool {
 	t := time.NewTimer(q.jitter())
 	defer t.Stop()
@@ -257,36 +257,12 @@ func (q *waitLines) retire(resource string, l *line) bool {
 	return true
 }
 
-// look reads the counters of those at the front, behind each full counter, in
+// poll reads the counters of those at the front, behind each full counter, in
 // one query, and wakes whom it finds room for on every level. Room is handed
 // out in the order of arrival; what those who are trying just now may still
 // take counts as taken.
-func (q *waitLines) look(l *line) error {
-	q.mu.Lock()
-	var front []*waiter
-	behind := map[CounterID]int{}
-	taken := map[CounterID]int{}
-	var ids []CounterID
-	asked := map[CounterID]bool{}
-	for _, w := range l.waiters {
-		if w.trying {
-			for _, s := range w.f.steps {
-				taken[s.id]++
-			}
-			continue
-		}
-		if behind[w.no.id]++; behind[w.no.id] > lookAhead {
-			continue
-		}
-		front = append(front, w)
-		for _, s := range w.f.steps {
-			if !asked[s.id] {
-				asked[s.id] = true
-				ids = append(ids, s.id)
-			}
-		}
-	}
-	q.mu.Unlock()
+func (q *waitLines) poll(l *line) error {
+	front, taken, ids := q.front(l)
 	if len(front) == 0 {
 		return nil
 	}
@@ -304,14 +280,7 @@ func (q *waitLines) look(l *line) error {
 		if w.trying || !slices.Contains(l.waiters, w) {
 			continue // it has been refused or has left meanwhile
 		}
-		no := (*full)(nil)
-		for _, s := range w.f.steps {
-			if count[s.id]+taken[s.id] >= int(s.cap) {
-				no = &full{step: s, count: count[s.id]}
-				break
-			}
-		}
-		if no != nil {
+		if no := w.f.firstFull(count, taken); no != nil {
 			w.no = no
 			continue
 		}
@@ -320,6 +289,45 @@ func (q *waitLines) look(l *line) error {
 		}
 		w.trying = true
 		w.wake <- nil
+	}
+	return nil
+}
+
+// front is whom a poll is for, the counters that they need, and how many slots of
+// each are about to be taken by those who are trying.
+func (q *waitLines) front(l *line) (front []*waiter, taken map[CounterID]int, ids []CounterID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	taken = map[CounterID]int{}
+	behind := map[CounterID]int{}
+	asked := map[CounterID]bool{}
+	for _, w := range l.waiters {
+		if w.trying {
+			for _, s := range w.f.steps {
+				taken[s.id]++
+			}
+			continue
+		}
+		if behind[w.no.id]++; behind[w.no.id] > pollAhead {
+			continue
+		}
+		front = append(front, w)
+		for _, s := range w.f.steps {
+			if !asked[s.id] {
+				asked[s.id] = true
+				ids = append(ids, s.id)
+			}
+		}
+	}
+	return front, taken, ids
+}
+
+// firstFull is the narrowest level without room, or nil.
+func (f *funnel) firstFull(count, taken map[CounterID]int) *full {
+	for _, s := range f.steps {
+		if count[s.id]+taken[s.id] >= int(s.cap) {
+			return &full{step: s, count: count[s.id]}
+		}
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func leadsTo(path string, w io.Writer) bool {
 // intend writes what is asked for, before it is done: also where the command is
 // killed half way, the log says who began what.
 func (r *record) intend(ctx context.Context, e lease.Event) error {
-	e.Kind, e.By, e.At = "forcing", r.by, time.Now()
+	e.Kind, e.By, e.At = lease.EventForcing, r.by, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
 	if err := r.trail.Event(ctx, e); err != nil {

@@ -36,7 +36,7 @@ func auditLines(t *testing.T, text string) (all []lease.Event) {
 func kinds(all []lease.Event) string {
 	var k []string
 	for _, e := range all {
-		k = append(k, e.Kind)
+		k = append(k, string(e.Kind))
 	}
 	return strings.Join(k, " ")
 }

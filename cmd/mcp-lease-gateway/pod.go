@@ -123,7 +123,7 @@ func (p *pod) observe(ctx context.Context, registry prometheus.Registerer) (err 
 	telemetry.CountAudit(registry, p.audit)
 	p.metrics.OnEvent(func(e lease.Event) {
 		// What nobody decided, this pod did; the event's pod is the holder's.
-		if e.By == "" && (e.Kind == "swept" || e.Kind == "closed") {
+		if e.By == "" && (e.Kind == lease.EventSwept || e.Kind == lease.EventClosed) {
 			e.By = "pod " + string(p.id)
 		}
 		p.audit.Event(e)

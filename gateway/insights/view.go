@@ -301,7 +301,7 @@ func bar(c view.Counter) Bar {
 // sentence says an event as a person would, behind its kind.
 func sentence(e view.Event) string {
 	what := cmp.Or(e.Resource, e.Lease, "a lease")
-	if e.Kind == "refused" {
+	if e.Kind == lease.EventRefused {
 		switch {
 		case e.Level != "":
 			return "the " + e.Level + " limit of " + what + " was reached"
@@ -318,7 +318,7 @@ func sentence(e view.Event) string {
 		string(lease.ReasonRevoke): "by decision",
 		string(lease.ReasonClose):  "the end of its session is not confirmed yet",
 	}[e.Reason]
-	if e.Kind == "forced" {
+	if e.Kind == lease.EventForced {
 		why = "without its handler"
 	}
 	if why = cmp.Or(why, e.Reason); why != "" {

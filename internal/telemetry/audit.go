@@ -66,7 +66,7 @@ func (a *Audit) Changed(seen string, pod lease.PodID, changes ...document.Change
 		if c.Key.Path == "" {
 			name = "*"
 		}
-		a.record(auditRecord{Event: lease.Event{Kind: "definition", By: seen, Tenant: c.Key.Tenant, Project: c.Key.Project, Pod: pod}, Document: name})
+		a.record(auditRecord{Event: lease.Event{Kind: lease.EventDefinition, By: seen, Tenant: c.Key.Tenant, Project: c.Key.Project, Pod: pod}, Document: name})
 	}
 }
 

@@ -111,31 +111,33 @@ func CountAudit(r prometheus.Registerer, a *Audit) {
 func (m *Metrics) OnEvent(f func(lease.Event)) { m.events = f }
 
 // Acquired counts an acquire; see lease.Observer.
-func (m *Metrics) Acquired(label, outcome string, took time.Duration) {
+func (m *Metrics) Acquired(label string, outcome lease.Outcome, took time.Duration) {
 	m.Resource(label)
-	m.acquire.WithLabelValues(label, outcome).Inc()
-	if outcome != "noop" {
+	m.acquire.WithLabelValues(label, string(outcome)).Inc()
+	if outcome != lease.AcquireNoop {
 		m.acquireSeconds.WithLabelValues(label).Observe(took.Seconds())
 	}
 }
 
 // Checked counts a check.
-func (m *Metrics) Checked(label, outcome string) {
+func (m *Metrics) Checked(label string, outcome lease.Outcome) {
 	m.Resource(label)
-	m.check.WithLabelValues(label, outcome).Inc()
+	m.check.WithLabelValues(label, string(outcome)).Inc()
 }
 
 // Released counts a release.
-func (m *Metrics) Released(label, outcome string) {
+func (m *Metrics) Released(label string, outcome lease.Outcome) {
 	m.Resource(label)
-	m.release.WithLabelValues(label, outcome).Inc()
+	m.release.WithLabelValues(label, string(outcome)).Inc()
 }
 
 // Reaped counts a reap.
 func (m *Metrics) Reaped(reason lease.Reason) { m.reap.WithLabelValues(string(reason)).Inc() }
 
 // Reconciled counts a correction.
-func (m *Metrics) Reconciled(outcome string) { m.reconcile.WithLabelValues(outcome).Inc() }
+func (m *Metrics) Reconciled(outcome lease.Outcome) {
+	m.reconcile.WithLabelValues(string(outcome)).Inc()
+}
 
 // StoreCalled times a store operation and counts it where it failed.
 func (m *Metrics) StoreCalled(op string, took time.Duration, err error) {

@@ -68,7 +68,7 @@ func TestLinesOfSeveralProcessesDoNotMix(t *testing.T) {
 		}
 		group.Go(func() error {
 			for i := range each {
-				if err := tr.Event(t.Context(), lease.Event{Kind: fmt.Sprint(w), Token: fmt.Sprint(i), Reason: strings.Repeat("x", 5000)}); err != nil {
+				if err := tr.Event(t.Context(), lease.Event{Kind: lease.EventKind(fmt.Sprint(w)), Token: fmt.Sprint(i), Reason: strings.Repeat("x", 5000)}); err != nil {
 					return err
 				}
 			}

@@ -17,7 +17,7 @@ const eventAge = time.Hour
 // eventDoc is gateway_events.
 type eventDoc struct {
 	At       time.Time        `bson:"at,omitempty"`
-	Kind     string           `bson:"kind"`
+	Kind     lease.EventKind  `bson:"kind"`
 	Reason   string           `bson:"reason"`
 	By       string           `bson:"by"`
 	Type     string           `bson:"type"`

@@ -32,19 +32,19 @@ func definitionView(m *definition.Merged) Definition {
 
 // Event is something that happened in the last hour.
 type Event struct {
-	At       time.Time `json:"at"`
-	Kind     string    `json:"kind"`
-	Reason   string    `json:"reason,omitempty"`
-	By       string    `json:"by,omitempty"`
-	Type     string    `json:"type,omitempty"`
-	Resource string    `json:"resource,omitempty"`
-	Lease    string    `json:"lease,omitempty"`
-	Level    string    `json:"level,omitempty"`
-	Tenant   string    `json:"tenant,omitempty"`
-	Project  string    `json:"project,omitempty"`
-	User     string    `json:"user,omitempty"`
-	Pod      string    `json:"pod,omitempty"`
-	Token    string    `json:"token,omitempty"`
+	At       time.Time       `json:"at"`
+	Kind     lease.EventKind `json:"kind"`
+	Reason   string          `json:"reason,omitempty"`
+	By       string          `json:"by,omitempty"`
+	Type     string          `json:"type,omitempty"`
+	Resource string          `json:"resource,omitempty"`
+	Lease    string          `json:"lease,omitempty"`
+	Level    string          `json:"level,omitempty"`
+	Tenant   string          `json:"tenant,omitempty"`
+	Project  string          `json:"project,omitempty"`
+	User     string          `json:"user,omitempty"`
+	Pod      string          `json:"pod,omitempty"`
+	Token    string          `json:"token,omitempty"`
 }
 
 func eventView(s Scope, e lease.Event) Event {

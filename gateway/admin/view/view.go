@@ -206,7 +206,7 @@ func (d *View) Sweep(ctx context.Context, by string) (lease.Swept, error) {
 	if err != nil {
 		return done, Unreachable(err)
 	}
-	d.tell(lease.Event{Kind: "swept", Reason: fmt.Sprintf("asked for: idle %d, pod %d, adopted %d, handled %d, unhandled %d, purged %d",
+	d.tell(lease.Event{Kind: lease.EventSwept, Reason: fmt.Sprintf("asked for: idle %d, pod %d, adopted %d, handled %d, unhandled %d, purged %d",
 		done.Idle, done.Pod, done.Adopted, done.Handled, done.Unhandled, done.Purged), By: by})
 	return done, nil
 }
@@ -217,7 +217,7 @@ func (d *View) Reconcile(ctx context.Context, by string) (Reconciled, error) {
 	if err != nil {
 		return Reconciled{}, Unreachable(err)
 	}
-	d.tell(lease.Event{Kind: "reconciled", Reason: fmt.Sprintf("asked for: corrected %d, removed %d, left %d",
+	d.tell(lease.Event{Kind: lease.EventReconciled, Reason: fmt.Sprintf("asked for: corrected %d, removed %d, left %d",
 		done.Corrected, done.Removed, len(done.Drift)), By: by})
 	return reconciledView(done), nil
 }
