@@ -97,6 +97,7 @@ type Holder struct {
 type Revocation struct {
 	Reason    Reason
 	By        string // who asked, for ReasonRevoke
+	Forced    bool   // without a pod: nobody has counted it
 	At        time.Time
 	HandledAt time.Time // zero while the handler has not run
 }
@@ -190,6 +191,7 @@ type Filter struct {
 type Cause struct {
 	Reason Reason
 	By     string // who, for the record
+	Forced bool   // without a pod; the pod that sees to the mark counts it
 	Tenant string // where set, only a holder of this tenant matches
 	Pod    PodID  // where set, only a holder of this pod matches
 }

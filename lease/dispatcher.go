@@ -205,9 +205,13 @@ func (d *dispatcher) dispatch(ctx context.Context, t Token) (handled bool) {
 	}
 	// After the run, never before: a pod that dies in between runs it twice,
 	// and handlers are idempotent by token.
-	if _, err := d.m.store.MarkHandled(ctx, t); err != nil {
+	ok, err = d.m.store.MarkHandled(ctx, t)
+	if err != nil {
 		d.m.log.Debug("a handled mark could not be written; the handler will run again", "token", t.Short(), "error", err)
 		return false
+	}
+	if ok && h.Revocation.Forced { // exactly one pod gets here for a mark
+		d.m.obs.Reaped(h.Revocation.Reason)
 	}
 	return true
 }

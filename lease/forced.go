@@ -48,7 +48,7 @@ func (m *Manager) force(ctx context.Context, t Token, c Cause, gens map[CounterI
 	// lost, or one without the rest, would leave its slots to reconcile.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	c.Reason = ReasonRevoke
+	c.Reason, c.Forced = ReasonRevoke, true
 	before, ok, err = m.store.MarkHolder(end, t, Mark{Cause: c})
 	if err != nil || !ok {
 		return Holder{}, false, err

@@ -72,7 +72,6 @@ func (l *Lease) Check(ctx context.Context) error {
 		return nil
 	}
 	if lost := l.alreadyLost(); lost != nil {
-		l.m.obs.Checked(l.ref.Label, CheckLost)
 		return lost
 	}
 	begun := time.Now()
@@ -83,7 +82,8 @@ func (l *Lease) Check(ctx context.Context) error {
 	return l.checked(ctx, ok, err, begun)
 }
 
-// Peek is Check without the touch, for a stream that only listens.
+// Peek is Check without the touch, for a stream that only listens. Only a loss is
+// counted.
 func (l *Lease) Peek(ctx context.Context) error {
 	if l.Noop() {
 		return nil
@@ -99,6 +99,23 @@ func (l *Lease) Peek(ctx context.Context) error {
 		return l.lose(h)
 	}
 	return nil
+}
+
+// Loss is for a consumer that tells its client of a loss which it knows of
+// without a Check, such as from the Handler: it is counted like a Check that has
+// found it, and the reason is looked up where it is not known yet.
+func (l *Lease) Loss(ctx context.Context) *LostError {
+	if l.Noop() {
+		return &LostError{}
+	}
+	l.m.obs.Checked(l.ref.Label, CheckLost)
+	l.mu.Lock()
+	lost := l.lost
+	l.mu.Unlock()
+	if lost != nil && lost.Reason != "" {
+		return lost
+	}
+	return &LostError{Reason: l.m.LostReason(ctx, l.ref.Token)}
 }
 
 // UpdatePayload replaces the payload (spec §6). Errors are ErrPayloadTooLarge
@@ -129,7 +146,6 @@ func (l *Lease) checked(ctx context.Context, ok bool, err error, begun time.Time
 		l.m.obs.Checked(l.ref.Label, CheckUnavailable)
 		return storeGone(err)
 	case !ok:
-		l.m.obs.Checked(l.ref.Label, CheckLost)
 		return l.lookUpLoss(ctx)
 	}
 	l.m.obs.Checked(l.ref.Label, CheckOK)
@@ -142,13 +158,17 @@ func (l *Lease) checked(ctx context.Context, ok bool, err error, begun time.Time
 	return nil
 }
 
+// alreadyLost is the loss that is known, or nil. Like every loss that somebody is
+// told of it is counted.
 func (l *Lease) alreadyLost() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost != nil {
-		return l.lost
+	lost := l.lost
+	l.mu.Unlock()
+	if lost == nil {
+		return nil
 	}
-	return nil
+	l.m.obs.Checked(l.ref.Label, CheckLost)
+	return lost
 }
 
 // lookUpLoss reads why the lease is gone. That it is gone is known; where the
@@ -161,7 +181,9 @@ func (l *Lease) lookUpLoss(ctx context.Context) error {
 	return l.lose(h)
 }
 
+// lose notes and counts a loss that was found.
 func (l *Lease) lose(h Holder) error {
+	l.m.obs.Checked(l.ref.Label, CheckLost)
 	lost := &LostError{}
 	if h.Revocation != nil {
 		lost.Reason = h.Revocation.Reason
@@ -317,6 +339,23 @@ func (k *knownLeases) drop(t Token) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.leases, t)
+}
+
+// lose is drop for a lease that this pod has marked: whoever holds it learns of the
+// loss at its next use, without asking the store.
+func (k *knownLeases) lose(t Token, lost *LostError) {
+	k.mu.Lock()
+	l := k.leases[t]
+	delete(k.leases, t)
+	k.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = lost
+	}
 }
 
 // forget drops leases that nobody here has checked for so long that they have

@@ -28,7 +28,7 @@ type Options struct {
 	ReapInterval    time.Duration // 30 s
 	ReconcileSafety time.Duration // 60 s
 	PendingTTL      time.Duration // 30 s
-	OpTimeout       time.Duration // 5 s: longest wait for one store operation
+	OpTimeout       time.Duration // 4 s: longest wait for one store operation; MCP clients give up after 5
 	MarkLife        time.Duration // 1 h: how long a handled mark stays, to tell LEASE_LOST its reason
 	MaxWaiters      int           // 1000
 	Handlers        int           // 16 handlers at once
@@ -45,7 +45,7 @@ func (o *Options) setDefaults() error {
 	set(&o.ReapInterval, 30*time.Second)
 	set(&o.ReconcileSafety, 60*time.Second)
 	set(&o.PendingTTL, 30*time.Second)
-	set(&o.OpTimeout, 5*time.Second)
+	set(&o.OpTimeout, 4*time.Second)
 	set(&o.MarkLife, time.Hour)
 	if o.MaxWaiters == 0 {
 		o.MaxWaiters = 1000

@@ -889,6 +889,13 @@ var holdProofs = []proof{
 		w.pod("b")
 		time.Sleep(3 * time.Minute)
 		w.check(w.handledBy("b", l.Ref().Token) == 1 && w.handledBy("b", n.Ref().Token) == 1, "%v", w.handled)
+		revoked := 0
+		for _, o := range w.outcomes {
+			if o == "reap revoke" {
+				revoked++
+			}
+		}
+		w.check(revoked == 2, "two leases were revoked, and counted are %d", revoked)
 	}},
 	{viewCounts, func(w *world) {
 		a := w.pod("a", quiet)

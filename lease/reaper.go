@@ -28,7 +28,7 @@ func (m *Manager) mark(ctx context.Context, t Token, c Mark, gens map[CounterID]
 		return Holder{}, false, err
 	}
 	m.giveBack(ctx, before.Levels, gens)
-	m.known.drop(t)
+	m.known.lose(t, &LostError{Reason: c.Reason})
 	if before.State == Pending {
 		return before, true, nil // nothing was held; the mark is handled already
 	}

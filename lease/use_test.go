@@ -104,6 +104,96 @@ func TestAcquireNamed(t *testing.T) {
 	}
 }
 
+func TestALossIsCounted(t *testing.T) {
+	lost := func(w *world) (n int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, o := range w.outcomes {
+			if o == "check browser lost" {
+				n++
+			}
+		}
+		return n
+	}
+	for _, p := range []proof{
+		{"where a use, a look or a change of the payload finds it", func(w *world) {
+			a, b := w.pod("a", quiet), w.pod("b", quiet)
+			ctx := context.Background()
+			for i, find := range []func(*lease.Lease) error{
+				func(l *lease.Lease) error { return l.Check(ctx) },
+				func(l *lease.Lease) error { return l.Peek(ctx) },
+				func(l *lease.Lease) error { return l.UpdatePayload(ctx, nil) },
+			} {
+				l := w.acquire(a, wants(browser(nil), "u1"))
+				_, err := b.Revoke(ctx, l.Ref().Token, lease.Cause{Reason: lease.ReasonRevoke})
+				w.check(err == nil, "%v", err)
+				for n := range 2 { // found, and known
+					reason, gone := lease.Lost(find(l))
+					w.check(gone && reason == lease.ReasonRevoke && lost(w) == 2*i+n+1, "%d: %q, counted %d", i, reason, lost(w))
+				}
+			}
+		}},
+		{"where its consumer knows of it already, with the reason of the mark and without the store", func(w *world) {
+			a, b := w.pod("a", quiet), w.pod("b", quiet)
+			ctx := context.Background()
+			l := w.acquire(a, wants(browser(nil), "u1"))
+			_, err := a.Revoke(ctx, l.Ref().Token, lease.Cause{Reason: lease.ReasonRevoke})
+			w.check(err == nil, "%v", err)
+			before := w.calls.of("holder")
+			w.check(l.Loss(ctx).Reason == lease.ReasonRevoke && w.calls.of("holder") == before && lost(w) == 1, "counted %d", lost(w))
+			w.check(b.Attach(l.Ref()).Loss(ctx).Reason == lease.ReasonRevoke && lost(w) == 2, "on another pod: counted %d", lost(w))
+			w.check((&lease.Lease{}).Loss(ctx).Reason == "" && lost(w) == 2, "a NOOP lease counts")
+		}},
+	} {
+		t.Run(p.says, func(t *testing.T) {
+			for _, f := range show(t, p, nil) {
+				t.Error(f)
+			}
+		})
+	}
+}
+
+func TestAStoreThatDoesNotAnswerIsToldWithinFiveSeconds(t *testing.T) {
+	for _, p := range []proof{
+		{"a pod that has just been in touch", func(*world) {}},
+		{"a pod that others may call dead", func(*world) { time.Sleep(time.Hour) }},
+		{"where others wait for the same", func(w *world) { time.Sleep(time.Second) }},
+	} {
+		t.Run(p.says, func(t *testing.T) {
+			for _, f := range show(t, proof{run: func(w *world) {
+				var hangs atomic.Bool
+				store := lease.NewAround(w.mem, func(ctx context.Context, _ string, call func(context.Context) error) error {
+					if hangs.Load() {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return call(ctx)
+				})
+				m := w.pod("a", quiet, func(o *lease.Options) { o.Store = store })
+				d := browser(only(definition.Global, 1))
+				d.Wait = 10 * time.Minute
+				held := w.acquire(m, wants(d, "u1"))
+				waits := make(chan struct{})
+				go func() {
+					defer close(waits)
+					_, _ = m.Acquire(context.Background(), wants(d, "u2"))
+				}()
+				time.Sleep(time.Second)
+				hangs.Store(true)
+				p.run(w)
+				begun := time.Now()
+				w.refused(m, wants(d, "u3"))
+				w.check(time.Since(begun) < 5*time.Second, "it took %s", time.Since(begun))
+				<-waits
+				hangs.Store(false)
+				_ = held.Release(context.Background())
+			}}, nil) {
+				t.Error(f)
+			}
+		})
+	}
+}
+
 func TestKeep(t *testing.T) {
 	for _, p := range []proof{
 		{"a lease that is kept outlives its TTL, and not after the end", func(w *world) {

@@ -72,6 +72,7 @@ type bookingDoc struct {
 type revokedDoc struct {
 	Reason    lease.Reason `json:"reason"`
 	By        string       `json:"by,omitempty"`
+	Forced    bool         `json:"forced,omitempty"`
 	At        int64        `json:"at"`
 	HandledAt int64        `json:"handledAt,omitempty"`
 }
@@ -282,7 +283,7 @@ func (x *txn) view(t lease.Token, h *holderDoc, seen int64) (lease.Holder, error
 		out.Payload = *p
 	}
 	if r := h.Revoked; r != nil {
-		out.Revocation = &lease.Revocation{Reason: r.Reason, By: r.By, At: at(r.At), HandledAt: at(r.HandledAt)}
+		out.Revocation = &lease.Revocation{Reason: r.Reason, By: r.By, Forced: r.Forced, At: at(r.At), HandledAt: at(r.HandledAt)}
 	}
 	return out, nil
 }

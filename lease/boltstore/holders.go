@@ -205,7 +205,7 @@ func (s *Store) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (le
 		}
 		next := *h
 		next.State, next.SeenAt = lease.Revoked, seen
-		next.Revoked = &revokedDoc{Reason: m.Reason, By: m.By, At: x.now}
+		next.Revoked = &revokedDoc{Reason: m.Reason, By: m.By, Forced: m.Forced, At: x.now}
 		if h.State == lease.Pending {
 			next.Revoked.HandledAt = x.now // nothing was held
 		}

@@ -51,6 +51,7 @@ type revokedDoc struct {
 	Reason    lease.Reason `bson:"reason"`
 	By        string       `bson:"by"`
 	At        time.Time    `bson:"at"`
+	Forced    bool         `bson:"forced"`
 	HandledAt time.Time    `bson:"handledAt"`
 }
 
@@ -65,7 +66,7 @@ func (d *holderDoc) view() lease.Holder {
 		h.Levels = append(h.Levels, lease.Booking{ID: lease.CounterID(b.ID), Level: b.Level, Gen: lease.Gen(b.Gen)})
 	}
 	if r := d.Revoked; r != nil {
-		h.Revocation = &lease.Revocation{Reason: r.Reason, By: r.By, At: r.At.UTC(), HandledAt: r.HandledAt.UTC()}
+		h.Revocation = &lease.Revocation{Reason: r.Reason, By: r.By, Forced: r.Forced, At: r.At.UTC(), HandledAt: r.HandledAt.UTC()}
 	}
 	return h
 }

@@ -138,6 +138,9 @@ func (s *Store) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (le
 		filter = append(filter, idle(m.Grace))
 	}
 	mark := bson.D{{Key: "reason", Value: literal(m.Reason)}, {Key: "by", Value: literal(m.By)}, {Key: "at", Value: now}}
+	if m.Forced {
+		mark = append(mark, bson.E{Key: "forced", Value: literal(true)})
+	}
 	handled := bson.D{{Key: "$cond", Value: bson.A{ // nothing was held
 		bson.D{{Key: "$eq", Value: bson.A{"$state", literal(lease.Pending)}}},
 		bson.D{{Key: "handledAt", Value: now}},

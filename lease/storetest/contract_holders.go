@@ -212,6 +212,15 @@ var markTests = map[string]func(*contract){
 		c.no("a second mark")(c.markOK(h.Token, lease.Mark{Cause: lease.Cause{Reason: lease.ReasonIdle}}))
 		c.no("unknown")(c.markOK(token(), lease.Mark{Cause: lease.Cause{Reason: lease.ReasonIdle}}))
 	},
+	"a mark says whether it was made without a pod": func(c *contract) {
+		for _, forced := range []bool{true, false} {
+			h := c.held(long, []lease.CounterID{globalCounter})
+			c.marked(h.Token, lease.Mark{Cause: lease.Cause{Reason: lease.ReasonRevoke, By: "ops", Forced: forced}})
+			if r := c.read(h.Token).Revocation; r == nil || r.Forced != forced {
+				c.Fatalf("forced %v: %+v", forced, r)
+			}
+		}
+	},
 	"the mark of a PENDING holder is handled at once": func(c *contract) {
 		h := c.pending()
 		c.yes("push")(c.PushLevel(c.ctx, h.Token, booking(userCounter), long))

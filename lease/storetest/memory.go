@@ -274,7 +274,7 @@ func (s *Memory) MarkHolder(ctx context.Context, t lease.Token, m lease.Mark) (l
 	}
 	before := cloned(h)
 	h = cloned(h)
-	r := &lease.Revocation{Reason: m.Reason, By: m.By, At: s.now()}
+	r := &lease.Revocation{Reason: m.Reason, By: m.By, Forced: m.Forced, At: s.now()}
 	if h.State == lease.Pending {
 		r.HandledAt = r.At
 	}
