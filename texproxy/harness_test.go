@@ -187,11 +187,13 @@ func (c *counts) of(key string) int {
 	return c.n[key]
 }
 
-func (c *counts) Acquired(_, outcome string, _ time.Duration)          { c.add("acquire " + outcome) }
-func (c *counts) Checked(_, outcome string)                            { c.add("check " + outcome) }
-func (c *counts) Released(_, outcome string)                           { c.add("release " + outcome) }
+func (c *counts) Acquired(_ string, outcome lease.Outcome, _ time.Duration) {
+	c.add("acquire " + string(outcome))
+}
+func (c *counts) Checked(_ string, outcome lease.Outcome)              { c.add("check " + string(outcome)) }
+func (c *counts) Released(_ string, outcome lease.Outcome)             { c.add("release " + string(outcome)) }
 func (c *counts) Reaped(lease.Reason)                                  {}
-func (c *counts) Reconciled(string)                                    {}
+func (c *counts) Reconciled(lease.Outcome)                             {}
 func (c *counts) StoreCalled(string, time.Duration, error)             {}
 func (c *counts) Drifted(string, definition.Level, int, time.Duration) {}
 func (c *counts) Happened(e lease.Event)                               { c.add("event " + e.Kind + " " + e.Reason) }
