@@ -196,7 +196,7 @@ func (c *counts) Reaped(lease.Reason)                                  {}
 func (c *counts) Reconciled(lease.Outcome)                             {}
 func (c *counts) StoreCalled(string, time.Duration, error)             {}
 func (c *counts) Drifted(string, definition.Level, int, time.Duration) {}
-func (c *counts) Happened(e lease.Event)                               { c.add("event " + e.Kind + " " + e.Reason) }
+func (c *counts) Happened(e lease.Event)                               { c.add("event " + string(e.Kind) + " " + e.Reason) }
 func (c *counts) Served(service, kind string, _ time.Duration) {
 	c.add("served " + service + " " + kind)
 }
