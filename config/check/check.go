@@ -104,7 +104,12 @@ func (r *run) document(ctx context.Context, f document.Found) {
 			r.problem(f.Name, 0, "", "no lease can have this name: "+definition.NameRule)
 			return
 		}
-		problems, warnings := definition.CheckDocument(name, f, r.Limits, r.Variables)
+		tenant, project := scopeOf(f)
+		merged, err := r.Definitions.Fresh(ctx, tenant, project, name)
+		if err != nil {
+			merged = nil // complained of where it stands
+		}
+		problems, warnings := definition.CheckDocument(name, f, merged, r.Limits, r.Variables)
 		r.Problems, r.Warnings = append(r.Problems, problems...), append(r.Warnings, warnings...)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -67,10 +68,23 @@ func TestMerge(t *testing.T) {
 		{"an empty mapping takes the defaults and is a NOOP lease", "{}", "", "",
 			Definition{Resource: "browser", Caps: map[Level]Cap{}, TTL: DefaultTTL, Wait: DefaultWait, Label: "browser"}},
 		{"the most specific layer that may set a field wins, field by field",
-			"{resource: sys, levels: {global: 9, tenant: 8, project: 7, user: 6}, ttlSeconds: 50, waitMs: 5000}",
-			"{resource: ten, levels: {tenant: 4, user: 3}, ttlSeconds: 40}",
+			"{resource: sys, levels: {tenant: 8, project: 7, user: 6}, ttlSeconds: 50, waitMs: 5000}",
+			"{resource: ten, levels: {tenant: 40, user: 3}, ttlSeconds: 40}",
 			"{levels: {project: 2}, waitMs: 0}",
-			Definition{Resource: "ten", Caps: map[Level]Cap{Global: 9, Tenant: 4, Project: 2, User: 3}, TTL: 40 * time.Second, Label: "other"}},
+			Definition{Resource: "ten", Caps: map[Level]Cap{Tenant: 40, Project: 2, User: 3}, TTL: 40 * time.Second, Label: "other"}},
+		{"under a global cap a tenant lowers its own cap and keeps the resource",
+			"{resource: sys, levels: {global: 9, tenant: 3}}", "{resource: ten, levels: {tenant: 2, project: 50}}", "{levels: {user: 60}, ttlSeconds: 9}",
+			Definition{Resource: "sys", Caps: map[Level]Cap{Global: 9, Tenant: 2, Project: 50, User: 60}, TTL: 9 * time.Second, Wait: DefaultWait, Label: "sys"}},
+		{"under a global cap a tenant does not raise its own cap", "{levels: {global: 9, tenant: 3}}", "{levels: {tenant: 1000}}", "",
+			Definition{Resource: "browser", Caps: map[Level]Cap{Global: 9, Tenant: 3}, TTL: DefaultTTL, Wait: DefaultWait, Label: "browser"}},
+		{"under a global cap a tenant takes a cap where it had none", "{levels: {global: 9}}", "{levels: {tenant: 1000}}", "",
+			Definition{Resource: "browser", Caps: map[Level]Cap{Global: 9, Tenant: 1000}, TTL: DefaultTTL, Wait: DefaultWait, Label: "browser"}},
+		{"what the operators lock is theirs, with resource and the tenant's cap",
+			"{locked: [project, user, ttlSeconds, waitMs], levels: {tenant: 5, project: 3}, ttlSeconds: 30}",
+			"{resource: ten, levels: {tenant: 6, project: 2, user: 4}, ttlSeconds: 900, waitMs: 1}", "{levels: {project: 4}, waitMs: 2}",
+			Definition{Resource: "browser", Caps: map[Level]Cap{Tenant: 5, Project: 2, User: 4}, TTL: 30 * time.Second, Wait: DefaultWait, Label: "browser"}},
+		{"a tenant locks nothing", "{levels: {project: 3}}", "{locked: [project]}", "{levels: {project: 4}}",
+			Definition{Resource: "browser", Caps: map[Level]Cap{Project: 4}, TTL: DefaultTTL, Wait: DefaultWait, Label: "browser"}},
 		{"a tenant cannot set the global ceiling, and a project neither it, the tenant's, nor the resource",
 			"{levels: {global: 9}}",
 			"{levels: {global: 900}}",
@@ -103,17 +117,19 @@ func TestMerge(t *testing.T) {
 		}
 	})
 	t.Run("each field shows where it comes from and what was ignored", func(t *testing.T) {
-		got, err := resolver(layers("{levels: {global: 9, project: 3}}", "{levels: {global: 90, project: 2}}", "{resource: mine, levels: {project: 1}, ttlSeconds: 30}")).
+		got, err := resolver(layers("{levels: {global: 9, tenant: 3, project: 3}}", "{resource: ten, locked: [user], levels: {global: 90, tenant: 4, project: 2}}", "{resource: mine, levels: {project: 1}, ttlSeconds: 30}")).
 			Fresh(t.Context(), "acme", "thesis", "browser")
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := []Field{
-			{Name: "resource", Value: "browser", Ignored: []Ignored{{document.Project, "mine", "a project may not set it"}}},
+			{Name: "resource", Value: "browser", Ignored: []Ignored{{document.Tenant, "ten", "a tenant may not set it: the operators have locked it"}, {document.Project, "mine", "a project may not set it"}}},
 			{Name: "levels.global", Value: "9", Layer: document.System, Ignored: []Ignored{{document.Tenant, "90", "a tenant may not set it"}}},
+			{Name: "levels.tenant", Value: "3", Layer: document.System, Ignored: []Ignored{{document.Tenant, "4", "a tenant may only lower it: the operators' cap is 3"}}},
 			{Name: "levels.project", Value: "1", Layer: document.Project, Ignored: []Ignored{{document.System, "3", "overridden by project"}, {document.Tenant, "2", "overridden by project"}}},
 			{Name: "ttlSeconds", Value: "30", Layer: document.Project},
 			{Name: "waitMs", Value: "10000"},
+			{Name: "locked", Ignored: []Ignored{{document.Tenant, "user", "a tenant may not set it"}}},
 		}
 		if d := cmp.Diff(want, got.Fields); d != "" {
 			t.Error(d)
@@ -299,9 +315,10 @@ func TestMergeAgainstReference(t *testing.T) {
 		"ttlSeconds": {"system", "tenant", "project"}, "waitMs": {"system", "tenant", "project"},
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		written := map[string]map[string]string{}
+		written, locked := map[string]map[string]string{}, map[string][]string{}
 		for _, layer := range []string{"system", "tenant", "project"} {
 			if rapid.Bool().Draw(t, "has "+layer) {
+				locked[layer] = rapid.SliceOfDistinct(rapid.SampledFrom([]string{"resource", "tenant", "project", "user", "ttlSeconds", "waitMs"}), rapid.ID).Draw(t, "locked by "+layer)
 				written[layer] = rapid.MapOf(rapid.SampledFrom(slices.Sorted(maps.Keys(mayset))), rapid.StringMatching(`[1-9][0-9]?`)).Draw(t, layer)
 			}
 		}
@@ -324,12 +341,29 @@ func TestMergeAgainstReference(t *testing.T) {
 			if len(levels) > 0 {
 				top = append(top, "levels: {"+strings.Join(levels, ", ")+"}")
 			}
+			if len(locked[layer]) > 0 {
+				top = append(top, "locked: ["+strings.Join(locked[layer], ", ")+"]")
+			}
 			return "{" + strings.Join(top, ", ") + "}"
+		}
+		_, global := written["system"]["global"]
+		shared := global || len(locked["system"]) > 0
+		ignored := func(field, layer, value string) bool {
+			if layer == "system" || !slices.Contains(locked["system"], field) && !(shared && (field == "resource" || field == "tenant")) {
+				return false
+			}
+			cap, set := written["system"][field]
+			if field == "resource" || field == "ttlSeconds" || field == "waitMs" {
+				return true
+			}
+			n, _ := strconv.Atoi(value)
+			most, _ := strconv.Atoi(cap)
+			return set && n > most
 		}
 		want := func(field, otherwise string) string {
 			v := otherwise
 			for _, layer := range mayset[field] {
-				if w, ok := written[layer][field]; ok {
+				if w, ok := written[layer][field]; ok && !ignored(field, layer, w) {
 					v = w
 				}
 			}
@@ -361,6 +395,7 @@ func TestMergeAgainstReference(t *testing.T) {
 		}
 		_, sysResource := written["system"]["resource"]
 		_, tenResource := written["tenant"]["resource"]
+		tenResource = tenResource && !shared
 		_, inSystem := written["system"]
 		wantOther := tenResource || !sysResource && !inSystem
 		if (got.Label == "other") != wantOther {

@@ -34,6 +34,11 @@ type layer struct {
 	Project *int `yaml:"levels.project" min:"1" max:"1000000000"`
 	// Most holders of one user, over all projects of the tenant.
 	User *int `yaml:"levels.user" min:"1" max:"1000000000"`
+	// Fields that the operators keep, in bundled and system layers: a tenant's or
+	// project's layer may not set resource, ttlSeconds and waitMs, and may only
+	// lower the caps of the levels tenant, project and user. With any of them, and
+	// wherever levels.global is set, resource and tenant are locked.
+	Locked *[]string `yaml:"locked" enum:"resource,tenant,project,user,ttlSeconds,waitMs"`
 	// Idle seconds after which the lease is taken back: longer than the longest
 	// pause between two uses.
 	TTL *int `yaml:"ttlSeconds" min:"1" max:"1000000000"`
@@ -68,16 +73,17 @@ func NameOf(path string) (name string, ok bool) {
 }
 
 // CheckDocument returns everything that is wrong with one layer's document, and
-// as warnings the fields that its layer may not set.
-func CheckDocument(name string, f document.Found, lim Limits, vars *strictyaml.Variables) (problems, warnings strictyaml.Problems) {
-	l, doc := readLayer(name, f, lim, vars)
-	for _, field := range []struct {
-		key   string
-		set   bool
-		owner owner
-	}{{"resource", l.Resource != nil, tenants}, {"levels.global", l.Global != nil, levelOwners[Global]}, {"levels.tenant", l.Tenant != nil, levelOwners[Tenant]}} {
-		if field.set && !field.owner.allows(f.Layer) {
-			doc.Warn(field.key, "a %s may not set it, so it is ignored", f.Layer)
+// as warnings its fields that do not count. merged is the definition as the
+// document's scope sees it; nil where there is none, for then nobody knows which.
+func CheckDocument(name string, f document.Found, merged *Merged, lim Limits, vars *strictyaml.Variables) (problems, warnings strictyaml.Problems) {
+	_, doc := readLayer(name, f, lim, vars)
+	if merged != nil && len(doc.Problems()) == 0 {
+		for _, field := range merged.Fields {
+			for _, i := range field.Ignored {
+				if i.Layer == f.Layer && !i.Overridden() {
+					doc.Warn(field.Name, "%s, so it is ignored", i.Why)
+				}
+			}
 		}
 	}
 	return doc.Problems(), doc.Warnings()
@@ -142,7 +148,7 @@ func ParseInline(doc *strictyaml.Document, node *yaml.Node, key, tenant, project
 	for _, shared := range []struct {
 		field string
 		set   bool
-	}{{"resource", l.Resource != nil}, {"levels.global", l.Global != nil}, {"levels.tenant", l.Tenant != nil}} {
+	}{{"resource", l.Resource != nil}, {"levels.global", l.Global != nil}, {"levels.tenant", l.Tenant != nil}, {"locked", l.Locked != nil}} {
 		if shared.set {
 			doc.Complain(key+"."+shared.field, "an inline lease must not set it, for it would reach beyond its project; name a lease instead and set it in _vance/config/lease/<name>.yaml")
 		}

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"context"
+	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/config/document"
 )
@@ -26,6 +27,12 @@ type Ignored struct {
 	Value string         `json:"value"`
 	Why   string         `json:"why"` // "overridden by project", "a project may not set it"
 }
+
+const overridden = "overridden by "
+
+// Overridden reports whether a more specific layer sets the field; otherwise the
+// layer may not set it so.
+func (i Ignored) Overridden() bool { return strings.HasPrefix(i.Why, overridden) }
 
 // Resolver resolves lease definitions for a scope.
 type Resolver interface {
