@@ -288,7 +288,7 @@ Durations are written like ` + "`30s`, `5m`, `1h30m`" + `. Sizes are written lik
 
 	lease := &writer{t: t, all: read(t, "../config/definition")}
 	lease.out.WriteString("## Lease documents\n\n`_vance/config/lease/<name>.yaml`: four layers (bundled, system, tenant, project), merged field by field; the most specific layer that may set a field wins. A layer that cannot be read or is not valid, in any field, refuses the lease (LEASE_UNAVAILABLE).\n\n" +
-		"| field | layers that may set it |\n|---|---|\n| `levels.global` | bundled, system |\n| `resource`, `levels.tenant` | bundled, system, tenant |\n| `levels.project`, `levels.user`, `ttlSeconds`, `waitMs` | all four |\n\n" +
+		"| field | layers that may set it |\n|---|---|\n| `levels.global`, `locked` | bundled, system |\n| `resource`, `levels.tenant` | bundled, system, tenant |\n| `levels.project`, `levels.user`, `ttlSeconds`, `waitMs` | all four |\n\nWhere a bundled or system layer sets `levels.global` or locks anything, `resource` is the operators' alone, and a tenant only lowers `levels.tenant`. A field that its layer may not set is ignored, and `check` and `lease definition` say so.\n\n" +
 		"`ttlSeconds` defaults to 120 and `waitMs` to 10000; `lease.maxTTL` and `lease.maxWait` of gateway.yaml bound them. No level at all makes a lease that limits nothing.\n\n")
 	lease.section(2, "", rootOf(t, lease.all, "levels.global"))
 	w.out.WriteString(lease.out.String())
