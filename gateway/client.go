@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/vancetope/mcp-lease-gateway/gateway/identity"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
@@ -22,7 +23,7 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 		return
 	}
 	if preflight(r) && rt.kind != kindInsights && rt.kind != kindTenant {
-		permit(w)
+		permit(w, s.opt.Live.Load().Identity.UserHeaders())
 		return
 	}
 	if f := misdirected(w, r, rt); f != nil {
@@ -49,6 +50,10 @@ func (s *Server) unwelcome(w *exchange, r *http.Request, rt route) *refusal {
 		// Host; whoever means this machine says so.
 		return &refusal{status: http.StatusForbidden, code: "HOST_NOT_ALLOWED",
 			message: "this gateway listens on loopback, so it answers to localhost and loopback addresses only, not to the Host of this request"}
+	}
+	if mark := r.Header.Get(headers.Hop); mark != "" && s.opt.OwnHop != nil && s.opt.OwnHop(mark) {
+		return &refusal{status: http.StatusLoopDetected, code: "LOOP",
+			message: "this request comes from the gateway itself: a server document names an address that leads back to it"}
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || rt.kind == kindInsights || rt.kind == kindTenant {
@@ -87,6 +92,18 @@ func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 		s.turnAway(w, r, rt, err)
 		return
 	}
+	if w.issuer == identity.Anonymous && fromAnotherSite(r) {
+		// Nobody has shown a credential, so a page that has nothing to do with the
+		// gateway would act as whoever sits before the browser.
+		s.refuseStranger(w, r, refusal{status: http.StatusForbidden, code: "CROSS_SITE",
+			message: "a browser sends this for a page of another site, and callers without a credential are programs and pages of this machine"})
+		return
+	}
+	if rt.kind == kindMCP && r.Method == http.MethodGet {
+		ctx, stop := whileValid(r.Context(), c)
+		defer stop()
+		r = r.WithContext(ctx)
+	}
 	// What named the user was for the gateway; it goes no further.
 	for _, name := range auth.UserHeaders() {
 		r.Header.Del(name)
@@ -122,6 +139,16 @@ func (s *Server) whileAdmitted(r *http.Request, rt route) (ctx context.Context, 
 	}
 	watch()
 	return ctx, stop
+}
+
+var errExpired = errors.New("gateway: the credential that opened the stream has expired")
+
+// whileValid returns a context for a stream that ends when c's credential does.
+func whileValid(ctx context.Context, c principal.Caller) (context.Context, context.CancelFunc) {
+	if c.Expires.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, c.Expires, errExpired)
 }
 
 func (s *Server) hand(h http.Handler, w http.ResponseWriter, r *http.Request, rt route) {

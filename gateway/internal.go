@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/vancetope/mcp-lease-gateway/gateway/admin"
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 )
@@ -34,7 +32,7 @@ func (s *Server) serveInternal(w *exchange, r *http.Request) {
 			refuse(w, kindNone, refusal{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED", message: "this address takes GET only"})
 			return
 		}
-		promhttp.HandlerFor(s.opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}).ServeHTTP(w, r)
+		inTime(w, s.bounds.stranger, func() { s.metrics.ServeHTTP(w, r) })
 	case strings.HasPrefix(path, "/internal/lease/admin/") && straight(strings.TrimSuffix(path[1:], "/")) && s.opt.Admin != nil:
 		timed(w, r, s.bounds.silence, s.bounds.message)
 		s.opt.Admin.ServeHTTP(w, r)

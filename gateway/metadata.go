@@ -38,6 +38,7 @@ func (r route) resourcePath() string {
 		b.WriteString("@" + url.PathEscape(r.user) + "/")
 	}
 	b.WriteString(r.name)
+	b.WriteString(r.rest) // clients compare this with the address that they have
 	return b.String()
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/loopback"
 )
@@ -27,8 +28,9 @@ func (s *Server) allowedOrigin(origin string) bool {
 // their own.
 const (
 	pageMethods = "GET, POST, DELETE, HEAD"
-	pageSends   = "Authorization, Content-Type, Accept, X-API-Key, X-Vance-User, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID, traceparent, tracestate"
-	pageReads   = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After, X-Request-Id, ETag, Location"
+	pageSends   = "Authorization, Content-Type, Accept, X-API-Key, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID, Range, If-None-Match, traceparent, tracestate"
+	pageReads   = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After, X-Request-Id, ETag, Location, " +
+		"Accept-Ranges, Content-Disposition, Content-Range"
 )
 
 // shareWith lets an allowed page read the answer.
@@ -44,10 +46,17 @@ func preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-func permit(w http.ResponseWriter) {
+// permit answers a preflight; userHeaders are those by which keys name users.
+func permit(w http.ResponseWriter, userHeaders []string) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", pageMethods)
-	h.Set("Access-Control-Allow-Headers", pageSends)
+	h.Set("Access-Control-Allow-Headers", pageSends+", "+strings.Join(userHeaders, ", "))
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// fromAnotherSite reports whether a browser sends the request for a page of
+// another site without an Origin: an image, a link, a frame.
+func fromAnotherSite(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Origin") == ""
 }

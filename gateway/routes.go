@@ -29,7 +29,7 @@ type route struct {
 	project string
 	user    string // of the @ segment
 	name    string // server or service
-	rest    string // of a TeX service: the still escaped path behind it
+	rest    string // of a TeX service: the still escaped path behind it; of an MCP server "" or "/"
 }
 
 // metadataPrefix is where RFC 9728 puts a resource's metadata: the well-known
@@ -60,10 +60,10 @@ func parseSegments(path string) route {
 	switch first {
 	case "mcp":
 		r, rest, ok := scoped(rest)
-		if !ok || rest != "" {
+		if !ok || rest != "" && rest != "/" {
 			return route{}
 		}
-		r.kind = kindMCP
+		r.kind, r.rest = kindMCP, rest
 		return r
 	case "tex":
 		r, rest, ok := scoped(rest)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/internal/h1"
@@ -45,6 +46,9 @@ type Options struct {
 	// Certificate is nil where the listeners are plain.
 	Certificate *Certificate
 	Gatherer    prometheus.Gatherer
+	// OwnHop reports whether the value of headers.Hop is a mark of this gateway:
+	// then a server document leads to the gateway itself. It may be nil.
+	OwnHop func(mark string) bool
 	// Ready says why the pod is not ready, or nil.
 	Ready func() error
 	Log   *slog.Logger
@@ -60,6 +64,7 @@ type Server struct {
 	lines     *failureLines
 	turned    *ratelog.Log // callers turned away
 	refused   *ratelog.Log // internal calls refused
+	metrics   http.Handler // one for all scrapes, which it bounds together
 	stopping  atomic.Bool
 	client    *h1.Server
 	internal  *h1.Server
@@ -76,7 +81,8 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 
 func listen(ctx context.Context, opt Options, b bounds) (*Server, error) {
 	s := &Server{opt: opt, bounds: b, strangers: newStrangers(), lines: newFailureLines(opt.Log),
-		turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log)}
+		turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log),
+		metrics: promhttp.HandlerFor(opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})}
 	s.bodies = newBodyBudget(func() config.Limits { return s.opt.Live.Limits() }) // Live comes with Wire
 	var lc net.ListenConfig
 	var err error

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 )
@@ -44,16 +45,23 @@ func (s *Server) serveStranger(w *exchange, r *http.Request, answer func()) {
 		return
 	}
 	defer s.strangers.Give(who, 1)
+	inTime(w, s.bounds.stranger, func() {
+		answer()
+		if r.ProtoMajor > 1 {
+			_ = w.FlushError() // what the server has kept back is written within the place
+		}
+	})
+}
+
+// inTime cuts an answer that takes longer than most in all, unless it becomes an
+// event stream.
+func inTime(w *exchange, most time.Duration, answer func()) {
 	cut := cutter{rc: http.NewResponseController(w)}
 	defer cut.end()
-	late := cut.after(s.bounds.stranger)
+	late := cut.after(most)
 	defer late.Stop()
 	w.streams = func() { late.Stop() }
 	answer()
-	w.streams = nil
-	if r.ProtoMajor > 1 {
-		_ = w.FlushError() // what the server has kept back is written within the place
-	}
 }
 
 // refuseStranger refuses a request of which no caller is known.

@@ -63,7 +63,9 @@ type Options struct {
 	// Places are what limits.perPod divides, shared with whatever else serves
 	// callers in the pod; nil makes a pool of the session proxy's own.
 	Places *quota.Pool
-	Log    *slog.Logger
+	// Hop marks requests to upstream servers as the gateway's own; "" for no mark.
+	Hop string
+	Log *slog.Logger
 }
 
 // Proxy serves MCP clients.
@@ -113,6 +115,7 @@ func New(opt Options) (*Proxy, error) {
 		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
 	}
 	p.closing, p.hurry = context.WithCancel(context.Background())
+	p.up.Hop = opt.Hop
 	p.table.init()
 	if p.traffic.places = opt.Places; p.traffic.places == nil {
 		p.traffic.places = quota.New(func() int64 { return int64(opt.Limits().PerPod) })

@@ -179,6 +179,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		Session:  p.conf.Session,
 		Limits:   p.live.Limits,
 		Places:   places,
+		Hop:      hops(ring).Seal(nil, nil),
 		Log:      p.log,
 	}
 	if !p.store.SinglePod() {
@@ -207,6 +208,10 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 	return nil
 }
 
+// hops seals and knows the mark of requests that a gateway with these keys has
+// sent to an upstream server.
+func hops(ring *seal.Ring) *seal.Box { return ring.Box("hop") }
+
 // spoolDir is a folder of this process alone, since what is left in it is
 // deleted: beside the embedded store, whose file proves that nobody else is
 // here, and one with the pod's name elsewhere.
@@ -231,7 +236,9 @@ func (p *pod) wireServer(ring *seal.Ring) error {
 	if err != nil {
 		return err
 	}
+	marks := hops(ring)
 	p.server.Wire(func(o *gateway.Options) {
+		o.OwnHop = func(mark string) bool { _, err := marks.Open(mark, nil); return err == nil }
 		o.Live = p.live
 		o.MCP, o.Tex = p.sessions, p.tex
 		o.Admin, o.Tenant, o.Page = api.Internal(), api.Tenant(), page

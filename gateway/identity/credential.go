@@ -3,6 +3,7 @@ package identity
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/document"
@@ -23,6 +24,7 @@ type Credential struct {
 	roles      []string
 	onLost     principal.OnLost
 	authorized principal.Secret // Authorization as it may go upstream
+	expires    time.Time        // zero for never
 	token      bool
 }
 
@@ -79,6 +81,7 @@ func (c *Credential) Caller(tenant, project, pathUser string) (principal.Caller,
 	return principal.Caller{
 		Principal:     principal.Principal{Tenant: tenant, Project: project, User: user, Issuer: c.issuer},
 		OnLost:        c.onLost,
+		Expires:       c.expires,
 		Authorization: c.authorized,
 	}, nil
 }

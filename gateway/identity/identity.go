@@ -20,6 +20,9 @@ import (
 // the key's own user.
 const DefaultUserHeader = "X-Vance-User"
 
+// Anonymous is the issuer of callers without a credential.
+const Anonymous = "anonymous"
+
 // KeyHeader carries an API key.
 const KeyHeader = "X-Api-Key"
 
@@ -164,7 +167,7 @@ func (a *Authenticator) nobody(r *http.Request) (*Credential, error) {
 		return nil, unauthorized("", "a credential is needed: callers without one are taken on a loopback address of the gateway's own machine only, and not through a proxy", nil)
 	}
 	return &Credential{
-		issuer:  "anonymous",
+		issuer:  Anonymous,
 		tenants: map[string][]string{a.anonymous.Tenant: a.anonymous.Projects},
 		user:    a.anonymous.User,
 	}, nil

@@ -88,6 +88,9 @@ func (t *tokens) credential(ctx context.Context, raw string) (*Credential, error
 		token:      true,
 		roles:      words(claim(claims, t.conf.Claims.Roles)),
 	}
+	if at, err := claims.GetExpirationTime(); err == nil && at != nil { // the parser demands one
+		c.expires = at.Add(clockLeeway)
+	}
 	if tenant, ok := claim(claims, t.conf.Claims.Tenant).(string); ok && principal.ValidName(tenant) {
 		c.tenants = map[string][]string{tenant: words(claim(claims, t.conf.Claims.Projects))}
 	}

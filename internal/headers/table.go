@@ -25,6 +25,9 @@ const (
 	// the internal token. It is a word and no proof: it stands in the record beside
 	// the credential and opens nothing.
 	Operator = "X-Vance-Operator"
+	// Hop marks what a gateway sends to upstream MCP servers, so that it knows a
+	// request of its own.
+	Hop = "X-Vance-Hop"
 )
 
 // rule withholds names, in canonical form. One that ends in "*" stands for all

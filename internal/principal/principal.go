@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Principal is a scope together with the issuer that vouched for it. Two
@@ -36,6 +37,8 @@ type Caller struct {
 	Principal
 	// OnLost is what this caller is answered where its lease is lost.
 	OnLost OnLost
+	// Expires is when the credential counts no more; zero for never.
+	Expires time.Time
 	// Authorization is the caller's own credential where it may go upstream
 	// (auth: forward). It is empty for the gateway's own keys, which never do.
 	Authorization Secret

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/internal/egress"
 	"github.com/vancetope/mcp-lease-gateway/internal/h1"
+	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
 )
 
@@ -17,6 +18,10 @@ import (
 // proxy variables and never repeats a request that may have arrived. It is safe
 // for concurrent use.
 type Client struct {
+	// Hop is sent with every request as the header of this name, "" for none. It
+	// is set before the first one.
+	Hop string
+
 	policy  func() *egress.Policy
 	trusted *h1.Transport
 	tokens  tokens
@@ -49,6 +54,9 @@ func transport(dial func(ctx context.Context, network, addr string) (net.Conn, e
 
 // Do sends one request. The address of an untrusted document obeys egress.
 func (c *Client) Do(req *http.Request, untrusted bool) (*http.Response, error) {
+	if c.Hop != "" {
+		req.Header.Set(headers.Hop, c.Hop)
+	}
 	resp, err := tracing.RoundTrip(c.transport(untrusted), req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		// Nobody has asked for it, and such a body ends with no context.
