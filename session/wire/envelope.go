@@ -35,9 +35,6 @@ type Message struct {
 // Request reports whether the message wants an answer.
 func (m *Message) Request() bool { return m.Method != "" && !m.ID.None() }
 
-// Notification reports whether it is a notification.
-func (m *Message) Notification() bool { return m.Method != "" && m.ID.None() }
-
 // Response reports whether it answers a request.
 func (m *Message) Response() bool { return m.Method == "" }
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// IDKey returns a text that is equal for equal ids: numbers as they are written,
+// idKey returns a text that is equal for equal ids: numbers as they are written,
 // strings by what they say, since the other side may escape differently.
-func IDKey(id []byte) string {
+func idKey(id []byte) string {
 	if len(id) > 1 && id[0] == '"' {
 		for _, c := range id {
 			if c == '\\' {
@@ -23,11 +23,11 @@ func IDKey(id []byte) string {
 }
 
 // MatchKey returns a text that is equal for ids that clients take for the same in
-// a response: IDKey, with numbers by their value as a float, whether they are
-// written as numbers or as strings. Many servers and clients read them so: they
-// write 1.0 back as 1 and 1 as "1", and round what is beyond 2^53.
+// a response: strings by what they say, numbers by their value as a float, and a
+// string that is a number as that number. Many servers and clients read them so:
+// they write 1.0 back as 1 and 1 as "1", and round what is beyond 2^53.
 func MatchKey(id []byte) string {
-	key := IDKey(id)
+	key := idKey(id)
 	text := strings.TrimPrefix(key, `"`)
 	if text == "" || strings.Trim(text, "0123456789+-.eE") != "" {
 		return key
@@ -41,20 +41,3 @@ func MatchKey(id []byte) string {
 // AnswersID reports whether an answer with the id answered can be that to the
 // request asked.
 func AnswersID(asked, answered []byte) bool { return MatchKey(asked) == MatchKey(answered) }
-
-// Answered is the key (IDKey) of those in waiting that a message with this id
-// answers, or the id's own where there is none. One that is written alike comes
-// before one that a server may have rounded or written otherwise.
-func Answered[V any](waiting map[string]V, id []byte) string {
-	own := IDKey(id)
-	if _, ok := waiting[own]; ok || len(own) == 0 || own[0] == '"' {
-		return own
-	}
-	number := MatchKey(id)
-	for key := range waiting {
-		if key != "" && key[0] != '"' && MatchKey([]byte(key)) == number {
-			return key
-		}
-	}
-	return own
-}

@@ -44,7 +44,7 @@ func TestScanKinds(t *testing.T) {
 		switch m := e.One(); {
 		case m.Response():
 			got = "response"
-		case m.Notification():
+		case !m.Request():
 			got = "notification"
 		}
 		if got != want {
@@ -154,7 +154,7 @@ func TestIDs(t *testing.T) {
 		a, b string
 		same bool
 	}{{`1`, `1`, true}, {`1`, `1.0`, false}, {`"1"`, `1`, false}, {`"é"`, `"\u00e9"`, true}, {`"a"`, `"b"`, false}} {
-		if (IDKey([]byte(c.a)) == IDKey([]byte(c.b))) != c.same {
+		if (idKey([]byte(c.a)) == idKey([]byte(c.b))) != c.same {
 			t.Errorf("%s and %s", c.a, c.b)
 		}
 	}
