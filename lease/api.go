@@ -152,10 +152,6 @@ type Request struct {
 	// Retried is a request of a caller that asks again when a level is full: that
 	// refusal is neither counted nor recorded.
 	Retried bool
-	// Trial is a request of a caller that asks again, and then waits, when it is
-	// refused: it takes a slot that nobody waits for, never waits itself, and no
-	// metric or event tells of its refusal.
-	Trial bool
 }
 
 // NoWait as Request.MaxWait refuses at once where a level is full.

@@ -49,7 +49,6 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	case err == nil:
 		m.obs.Acquired(label, AcquireSuccess, time.Since(begun))
 		return l, nil
-	case r.Trial:
 	case errors.As(err, &busy):
 		if r.Retried {
 			break
@@ -66,10 +65,10 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return nil, err
 }
 
-// Unresolved counts and records an acquire that came to nothing before it could be
-// asked for: the definition of its lease could not be had, or is not valid. Of the
-// definition only the name is known.
-func (m *Manager) Unresolved(r Request, took time.Duration) {
+// unresolvedRefused counts and records an acquire that came to nothing before it
+// could be asked for: the definition of its lease could not be had, or is not
+// valid. Of the definition only the name is known.
+func (m *Manager) unresolvedRefused(r Request, took time.Duration) {
 	m.obs.Acquired(otherLabel, AcquireUnavailable, took)
 	m.refused(r, CodeUnavailable, "")
 }
@@ -89,7 +88,7 @@ func (m *Manager) acquire(ctx context.Context, r Request, begun time.Time) (*Lea
 	m.labels.learn(f.def.Resource, f.def.Label)
 	wait := f.def.Wait
 	switch {
-	case r.MaxWait < 0 || r.Trial:
+	case r.MaxWait < 0:
 		wait = 0
 	case r.MaxWait > 0:
 		wait = min(wait, r.MaxWait)
@@ -107,11 +106,6 @@ func (m *Manager) acquire(ctx context.Context, r Request, begun time.Time) (*Lea
 	}
 	if err := m.freshOwnPod(opCtx); err != nil {
 		return nil, storeGone(err)
-	}
-	if r.Trial {
-		if no := m.lines.ahead(f); no != nil {
-			return nil, m.busy(opCtx, f, no, begun)
-		}
 	}
 	var l *Lease
 	if wait <= 0 {

@@ -45,7 +45,7 @@ func (m *Manager) Resolve(ctx context.Context, n Named, r Request) (*definition.
 		if n.Inline != nil {
 			r.Definition = n.Inline
 		}
-		m.Unresolved(r, time.Since(begun))
+		m.unresolvedRefused(r, time.Since(begun))
 	}
 	return nil, err
 }

@@ -96,7 +96,7 @@ func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refus
 		q.keepInit(x.ctx, x.s, h) // the release deletes the holder that has it
 	}
 	q.p.end(x.ctx, x.s, h, ending{cause: why, doc: q.doc, authorization: q.authorization()})
-	return q.lossRefusal(x.s)
+	return q.lossRefusal(x.s, false)
 }
 
 // relay passes an answer with content on.

@@ -144,7 +144,7 @@ func (p *Proxy) childGone(ctx context.Context, st *sealed) *refusal {
 	if st.Lease.Token == "" {
 		return unknownSession()
 	}
-	reason := p.opt.Leases.LostReason(ctx, st.Lease.Token)
+	reason := p.opt.Leases.Attach(st.Lease).Loss(ctx).Reason
 	if reason == "" && st.Pod != p.opt.Pod {
 		reason = lease.ReasonPod
 	}

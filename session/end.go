@@ -206,7 +206,7 @@ func (q *request) delete(s *session) *refusal {
 		return f
 	}
 	if !q.p.end(ctx, s, h, ending{cause: byClient, doc: q.doc, authorization: q.authorization()}) {
-		return q.lossRefusal(s)
+		return q.lossRefusal(s, false)
 	}
 	q.w.WriteHeader(http.StatusNoContent)
 	return nil

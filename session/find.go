@@ -62,7 +62,7 @@ func (q *request) adopt(st *sealed) (*session, *refusal) {
 			return nil, leaseRefusal(err)
 		}
 		if holder == nil {
-			return nil, sessionLost(p.opt.Leases.LostReason(q.r.Context(), st.Lease.Token), false)
+			return nil, sessionLost(h.lease.Loss(q.r.Context()).Reason, false)
 		}
 		h.upstream = sessionOf(holder.Payload)
 	}
@@ -105,7 +105,7 @@ func (q *request) check(ctx context.Context, s *session, uses bool) (*hold, *ref
 			continue
 		}
 		q.p.end(ctx, s, h, ending{cause: leaseGone, reason: reason, authorization: q.authorization()})
-		return nil, q.lossRefusal(s)
+		return nil, q.lossRefusal(s, true)
 	}
 }
 

@@ -47,6 +47,7 @@ type engine struct {
 	t     testing.TB
 	mem   lease.Store
 	store *storetest.Faulty
+	saw   storetest.Observed
 	cap   int           // of the definition's user level, where it is set before the start
 	ttl   time.Duration // of the definition, where it is set before the start
 	// handles says that the rig's proxy handles revocations, as in a real pod.
@@ -72,7 +73,7 @@ func (e *engine) start(r *rig) {
 		r.docs.def.TTL = e.ttl
 	}
 	e.store = storetest.NewFaulty(e.mem)
-	e.Manager = storetest.NewManager(e.t, e.store, r.opt.Pod, func(o *lease.Options) { o.Definitions = fakeDefs{r.docs} })
+	e.Manager = storetest.NewManager(e.t, e.store, r.opt.Pod, func(o *lease.Options) { o.Definitions, o.Observer = fakeDefs{r.docs}, &e.saw })
 }
 
 func (e *engine) AcquireNamed(ctx context.Context, n lease.Named, r lease.Request) (*lease.Lease, error) {

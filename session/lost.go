@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -20,7 +21,7 @@ func (q *request) enter(s *session, x *exchange) *refusal {
 			return f
 		}
 	}
-	return q.lossRefusal(s)
+	return q.lossRefusal(s, false)
 }
 
 // told is what a client is told of a loss where nobody can ask the store.
@@ -31,8 +32,9 @@ func (q *request) told(l *loss) *refusal {
 	return sessionLost(l.reason, q.stays())
 }
 
-// lossRefusal answers a request on a session that is not alive.
-func (q *request) lossRefusal(s *session) *refusal {
+// lossRefusal answers a request on a session that is not alive. Counted says that a
+// check of the lease has just found the loss, and has counted it.
+func (q *request) lossRefusal(s *session, counted bool) *refusal {
 	ctx := context.WithoutCancel(q.r.Context())
 	l := s.lossSeen(ctx)
 	if l == nil || l.cause.consequences().to != lost {
@@ -40,10 +42,10 @@ func (q *request) lossRefusal(s *session) *refusal {
 	}
 	h := s.hold.Load()
 	reason := l.reason
-	if reason == "" && !h.lease.Noop() {
+	if !counted || reason == "" {
 		// The upstream may have forgotten the session since another pod's handler
 		// ended it: then the mark knows why.
-		reason = q.p.opt.Leases.LostReason(ctx, h.lease.Ref().Token)
+		reason = cmp.Or(reason, h.lease.Loss(ctx).Reason)
 	}
 	if q.stays() && q.waits && q.keepInit(ctx, s, h) {
 		s.mu.Lock()

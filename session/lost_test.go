@@ -300,6 +300,31 @@ func TestDeleteCarriesTheSessionsAuth(t *testing.T) {
 	r.clean()
 }
 
+func TestALossThatAClientIsToldOfIsCounted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lose func(r *rig)
+	}{
+		"found by the call": {func(r *rig) { r.engine.revoke(lease.ReasonIdle) }},
+		"told by the handler before": {func(r *rig) {
+			if err := r.proxy.OnRevoked(t.Context(), r.engine.revoke(lease.ReasonIdle)); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			id := r.open()
+			tc.lose(r)
+			for n := 1; n <= 2; n++ {
+				r.do("POST", id, call(n, "x")).want(t, 404, 410, "LEASE_LOST")
+				if got := r.engine.saw.Count("check lost"); got != n {
+					t.Errorf("%d answers, %d counted", n, got)
+				}
+			}
+		})
+	}
+}
+
 func TestRevocation(t *testing.T) {
 	t.Run("of a session here ends its streams and its upstream session", func(t *testing.T) {
 		r := newRig(t)

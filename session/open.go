@@ -70,7 +70,7 @@ func (q *request) open() *refusal {
 	unbook()
 	o.x.s = s
 	if s.enter(o.x) == nil { // revoked already
-		return o.refuse(q.lossRefusal(s))
+		return o.refuse(q.lossRefusal(s, false))
 	}
 	defer func() { s.exit(o.x, p.now()) }()
 	p.follow(s, h)

@@ -104,7 +104,7 @@ func (q *request) failed(x *exchange, err error) *refusal {
 	cause := context.Cause(x.ctx)
 	switch {
 	case x.s != nil && lossOf(x.ctx) != nil:
-		return q.lossRefusal(x.s)
+		return q.lossRefusal(x.s, false)
 	case errors.Is(cause, errTooLong):
 		return upstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
 	case errors.Is(cause, errSilent):

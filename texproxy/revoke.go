@@ -25,14 +25,8 @@ func (p *Proxy) Adopt(_ context.Context, h lease.Holder) error {
 // told to. Where it cannot, the job's next poll tells the client, by the mark
 // in the store: nothing is kept here for it.
 func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
-	reason := lease.Reason("")
-	if h.Revocation != nil {
-		reason = h.Revocation.Reason
-	} else {
-		// A handler that runs at once gets the holder as it was before its mark.
-		reason = p.leases.LostReason(ctx, h.Token)
-	}
-	p.uses.abort(h.Token, &lease.LostError{Reason: reason})
+	l := p.leases.Attach(lease.RefOf(h))
+	p.uses.abort(h.Token, func() error { return l.Loss(ctx) })
 	p.jobs.dropToken(h.Token)
 	s := p.services[h.Payload[payloadService]]
 	if s == nil || s.cancel == nil {

@@ -2,6 +2,8 @@ package texproxy
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
@@ -78,12 +80,13 @@ func (u *use) settle() {
 	}
 }
 
-// abort ends every use of a lease in this pod.
-func (t *uses) abort(token lease.Token, cause error) {
+// abort ends every use of a lease in this pod. Cause is asked for once for each.
+func (t *uses) abort(token lease.Token, cause func() error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for u := range t.byToken[token] {
-		u.abort(cause)
+	all := slices.Collect(maps.Keys(t.byToken[token]))
+	t.mu.Unlock()
+	for _, u := range all {
+		u.abort(cause())
 	}
 }
 

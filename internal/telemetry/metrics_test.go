@@ -314,7 +314,7 @@ func TestNoTenantCanBeALabel(t *testing.T) {
 			_ = l.Release(t.Context())
 			_, _ = b.engine.Acquire(t.Context(), lease.Request{Type: hostile, Tenant: hostile, Definition: def})
 		}
-		b.engine.Unresolved(lease.Request{Type: hostile, Tenant: hostile, Definition: &definition.Definition{Name: hostile}}, time.Second)
+		_, _ = b.engine.Resolve(t.Context(), lease.Named{Name: hostile}, lease.Request{Type: hostile, Tenant: hostile})
 		b.drift()
 		time.Sleep(10 * time.Minute)
 		_, _ = b.engine.Sweep(t.Context())
