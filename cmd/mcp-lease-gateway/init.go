@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vancetope/mcp-lease-gateway/config/check"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 )
 
@@ -268,13 +269,10 @@ func starterValues(dir, kind string) (*strings.Replacer, error) {
 	return strings.NewReplacer(values...), nil
 }
 
-// chromePath is where Playwright looks for Google Chrome on Linux.
-const chromePath = "/opt/google/chrome/chrome"
-
 // chromiumInstead is the browser to name to Playwright where Google Chrome, which
 // it would take, is not there.
 func chromiumInstead() string {
-	if _, err := os.Stat(chromePath); err == nil {
+	if _, err := os.Stat(check.ChromePath); err == nil {
 		return ""
 	}
 	for _, name := range []string{"chromium", "chromium-browser"} {
@@ -291,7 +289,7 @@ func browserAdvice(kind string) string {
 	if _, err := exec.LookPath("npx"); err != nil {
 		advice = append(advice, "npx is not on PATH here: install Node, or change the server's command.")
 	}
-	if _, err := os.Stat(chromePath); err != nil && chromiumInstead() == "" {
+	if _, err := os.Stat(check.ChromePath); err != nil && chromiumInstead() == "" {
 		advice = append(advice, "There is neither Google Chrome nor Chromium here: install one, and where it is Chromium",
 			"add --executable-path and its path to the server's command.")
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/vancetope/mcp-lease-gateway/config/check"
 )
 
 // initialized runs init for a kind under a strict umask, as many servers have one.
@@ -186,7 +188,7 @@ func TestInitNamesTheBrowserThatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, chromeErr := os.Stat(chromePath)
+	_, chromeErr := os.Stat(check.ChromePath)
 	if strings.Contains(string(text), "--executable-path, "+chromium+"]") != (chromeErr != nil) {
 		t.Errorf("%s", text)
 	}

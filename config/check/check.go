@@ -153,6 +153,7 @@ func (r *run) server(ctx context.Context, name string, f document.Found) {
 	if d == nil {
 		return
 	}
+	r.program(f, c)
 	if d.Untrusted && d.URL != nil && r.egress != nil {
 		var refused *egress.Error
 		if err := r.egress.CheckURL(d.URL); errors.As(err, &refused) {
