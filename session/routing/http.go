@@ -112,14 +112,14 @@ func (r *Router) enter(b *mailbox, env *wire.Envelope, body []byte) (taken []byt
 		}
 		id := m.ID.Of(body)
 		key := wire.MatchKey(id)
-		if r.waiting[key] != nil || now.Before(r.owed[key]) {
+		if r.waiting[key] != nil || now.Before(r.abandoned[key]) {
 			for _, k := range b.ids {
 				delete(r.waiting, k)
 			}
 			r.settle(b)
 			return id
 		}
-		delete(r.owed, key)
+		delete(r.abandoned, key)
 		r.waiting[key] = b
 		b.ids = append(b.ids, key)
 		b.pending++

@@ -21,9 +21,9 @@ var ErrEnded = errors.New("routing: the server has ended before its answer")
 // response: a late response must not pass for that of a new request. A cancelled
 // request is not answered as a rule.
 const (
-	owedFor          = 10 * time.Minute
-	owedForCancelled = 10 * time.Second
-	maxOwed          = 1024
+	keptAbandoned = 10 * time.Minute
+	keptCancelled = 10 * time.Second
+	maxAbandoned  = 1024 // ids
 )
 
 // Router takes the peer's messages to the streams of its client. It is safe for
@@ -31,14 +31,14 @@ const (
 type Router struct {
 	opt Options
 
-	mu       sync.Mutex
-	waiting  map[string]*mailbox // by MatchKey of a request's id
-	progress map[string]*mailbox // by MatchKey of a progress token
-	posts    []*mailbox          // in flight, oldest first
-	listener *mailbox            // the newest GET
-	general  queue               // what belongs to no POST
-	owed     map[string]time.Time
-	dropped  int
+	mu        sync.Mutex
+	waiting   map[string]*mailbox  // by MatchKey of a request's id
+	progress  map[string]*mailbox  // by MatchKey of a progress token
+	posts     []*mailbox           // in flight, oldest first
+	listener  *mailbox             // the newest GET
+	general   queue                // what belongs to no POST
+	abandoned map[string]time.Time // by MatchKey: until when a late response may come
+	dropped   int
 
 	over chan struct{} // closed by End
 }
@@ -65,7 +65,7 @@ func New(o Options) *Router {
 	}
 	return &Router{
 		opt: o, waiting: make(map[string]*mailbox), progress: make(map[string]*mailbox),
-		owed: make(map[string]time.Time), over: make(chan struct{}),
+		abandoned: make(map[string]time.Time), over: make(chan struct{}),
 	}
 }
 
@@ -157,10 +157,10 @@ func (r *Router) answer(m *wire.Message, body []byte) (full *mailbox) {
 	}
 	to := r.waiting[key]
 	if to == nil {
-		if _, late := r.owed[key]; !late {
+		if _, late := r.abandoned[key]; !late {
 			r.opt.Log.Write(context.Background(), slog.LevelWarn, "a server's response answers no request in flight", slog.Int("bytes", len(message.message)))
 		}
-		delete(r.owed, key)
+		delete(r.abandoned, key)
 		return nil
 	}
 	if full := r.put(to, message); full != nil {
@@ -237,9 +237,9 @@ func (r *Router) until(ctx context.Context, b *mailbox) {
 	b.stop = context.AfterFunc(ctx, func() { r.leave(b, true) })
 }
 
-// leave takes a stream out. owes says that the peer has its requests and may
+// leave takes a stream out. abandoned says that the peer has its requests and may
 // still answer them.
-func (r *Router) leave(b *mailbox, owes bool) {
+func (r *Router) leave(b *mailbox, abandoned bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if b.closed {
@@ -259,9 +259,9 @@ func (r *Router) leave(b *mailbox, owes bool) {
 			delete(r.waiting, id)
 			switch {
 			case b.cancelled:
-				r.owe(id, owedForCancelled)
-			case owes:
-				r.owe(id, owedFor)
+				r.abandon(id, keptCancelled)
+			case abandoned:
+				r.abandon(id, keptAbandoned)
 			}
 		}
 	}
@@ -270,27 +270,27 @@ func (r *Router) leave(b *mailbox, owes bool) {
 	}
 	for len(b.queue.items) > 0 {
 		if left := b.queue.pop(); !left.answer {
-			r.again(left)
+			r.reroute(left)
 		}
 	}
 }
 
-// again finds the stream that a message would go to now.
-func (r *Router) again(message item) {
+// reroute finds the stream that a message would go to now.
+func (r *Router) reroute(message item) {
 	if to := r.target(); to == nil || r.put(to, message) != nil {
 		r.keep(message)
 	}
 }
 
-// owe keeps an id from being used again before its late response has come.
-func (r *Router) owe(id string, d time.Duration) {
+// abandon keeps an id from being used again before its late response has come.
+func (r *Router) abandon(id string, d time.Duration) {
 	now := time.Now()
-	for k, until := range r.owed {
-		if now.After(until) || len(r.owed) >= maxOwed {
-			delete(r.owed, k)
+	for k, until := range r.abandoned {
+		if now.After(until) || len(r.abandoned) >= maxAbandoned {
+			delete(r.abandoned, k)
 		}
 	}
-	r.owed[id] = now.Add(d)
+	r.abandoned[id] = now.Add(d)
 }
 
 // cancelled takes note of a notification with which the client has given a
@@ -308,7 +308,7 @@ func (r *Router) cancelled(params []byte) {
 	if b := r.waiting[key]; b != nil && len(b.ids) == 1 {
 		b.cancelled = true
 		r.settle(b)
-	} else if _, ok := r.owed[key]; ok {
-		r.owe(key, owedForCancelled)
+	} else if _, ok := r.abandoned[key]; ok {
+		r.abandon(key, keptCancelled)
 	}
 }

@@ -41,7 +41,7 @@ func (r *rig) say(messages ...string) {
 	r.t.Helper()
 	for _, m := range messages {
 		if err := r.Deliver(r.t.Context(), []byte(m)); err != nil {
-			r.t.Fatalf("%s: %v", m, err)
+			r.t.Errorf("%s: %v", m, err)
 		}
 	}
 }
@@ -170,8 +170,8 @@ func TestAPost(t *testing.T) {
 			}
 			r.say(c.says...)
 			r.want(got, c.status, c.contentType, c.want)
-			if len(r.waiting)+len(r.progress)+len(r.posts)+len(r.owed) > 0 {
-				t.Errorf("left behind: %v %v %v %v", r.waiting, r.progress, r.posts, r.owed)
+			if len(r.waiting)+len(r.progress)+len(r.posts)+len(r.abandoned) > 0 {
+				t.Errorf("left behind: %v %v %v %v", r.waiting, r.progress, r.posts, r.abandoned)
 			}
 		})
 	}
@@ -387,7 +387,7 @@ func TestTwoRequestsWithOneID(t *testing.T) {
 			cancel()
 			<-one
 			r.want(r.post(t.Context(), both, call("1")), 400, jsonType, refused("1"))
-			time.Sleep(owedForCancelled + time.Second)
+			time.Sleep(keptCancelled + time.Second)
 			two := r.post(t.Context(), both, call("1"))
 			r.say(result("1"))
 			r.want(two, 200, jsonType, result("1"))
