@@ -323,7 +323,12 @@ func (t *leaseTool) definitionCommand() *cobra.Command {
 		Long: `Show the definition of a lease as an acquire in this tenant and project sees it, read
 fresh from the documents. Beside each field stands the layer that it came from
 (bundled, system, tenant, project) and the values of other layers that did not count,
-with the reason.`,
+with the reason.
+
+A lease counts on the levels and on the resource that its definition had when it was
+taken. Where the tenant has living leases of this name that do not count on a level of
+today's definition, their number is shown: until they end, so many more than the cap
+may be in use.`,
 		Example: `  mcp-lease-gateway lease definition browser --tenant acme --project thesis`,
 		Args:    oneArg("lease"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -393,6 +398,9 @@ func printDefinition(c *cobra.Command, d view.Definition) error {
 	}
 	if d.Noop {
 		_, _ = fmt.Fprintln(c.ErrOrStderr(), "no level has a cap: this lease limits nothing")
+	}
+	for _, u := range d.Uncounted {
+		_, _ = fmt.Fprintf(c.ErrOrStderr(), "%d living lease(s) of this tenant do not count on the level %s: the definition had not the level, or another resource, when they were taken. Until they end, so many more than its cap may be in use.\n", u.Leases, u.Level)
 	}
 	return nil
 }

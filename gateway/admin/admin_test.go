@@ -407,6 +407,21 @@ func TestAPodsLeasesAreTakenTogether(t *testing.T) {
 	}
 }
 
+func TestADefinitionShowsWhatDoesNotCountOnIt(t *testing.T) {
+	b := newBench(t)
+	all := map[definition.Level]definition.Cap{definition.User: 1, definition.Global: 6}
+	b.engine.Hold(lease.Holder{Tenant: "acme", User: "counts"}, all)
+	b.engine.Hold(lease.Holder{Tenant: "acme", User: "before the user level"}, map[definition.Level]definition.Cap{definition.Global: 6})
+	b.engine.Hold(lease.Holder{Tenant: "acme", User: "before the renaming", Resource: "chromium", Lease: "browser"}, all)
+	b.engine.Hold(lease.Holder{Tenant: "acme", User: "of another lease", Resource: "tex"}, nil)
+	b.engine.Hold(lease.Holder{Tenant: "other"}, nil)
+	status, body := b.operator("GET", admin.InternalPath+"definition?name=browser&tenant=acme&project=thesis")
+	want := []view.Uncounted{{Level: "user", Leases: 2}, {Level: "global", Leases: 1}}
+	if diff := cmp.Diff(want, decode[view.Definition](t, body).Uncounted); status != 200 || diff != "" {
+		t.Errorf("%d %s", status, diff)
+	}
+}
+
 func TestSweepAndReconcileAreDoneAndOnRecord(t *testing.T) {
 	b := newBench(t)
 	b.engine.Hold(lease.Holder{Tenant: "acme", User: "closed", State: lease.Revoked, Revocation: &lease.Revocation{Reason: lease.ReasonClose, At: b.now}}, nil)

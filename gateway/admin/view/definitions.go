@@ -1,6 +1,8 @@
 package view
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/definition"
@@ -16,6 +18,56 @@ type Definition struct {
 	WaitMs     int64              `json:"waitMs"`
 	Noop       bool               `json:"noop"` // no caps: nothing is limited
 	Fields     []definition.Field `json:"fields"`
+	// Uncounted are the living leases of the tenant that the counters of these
+	// levels do not know: they were taken when the definition had not the level, or
+	// another resource.
+	Uncounted []Uncounted `json:"uncounted,omitempty"`
+}
+
+// Uncounted is how many more than a level's cap may be in use for as long as these
+// leases live.
+type Uncounted struct {
+	Level  string `json:"level"`
+	Leases int    `json:"leases"`
+}
+
+// uncountedPages bounds what is read for Uncounted, in pages of 1000 holders.
+const uncountedPages = 10
+
+// uncounted compares the tenant's living leases of a name with its definition.
+func (d *View) uncounted(ctx context.Context, tenant string, m *definition.Merged) ([]Uncounted, error) {
+	if d.Engine == nil || m.Noop() {
+		return nil, nil
+	}
+	n := map[definition.Level]int{}
+	for after, page := lease.Token(""), 0; page < uncountedPages; page++ {
+		hs, err := d.Engine.Find(ctx, lease.Filter{Tenant: tenant, After: after})
+		if err != nil {
+			return nil, Unreachable(err)
+		}
+		if len(hs) == 0 {
+			break
+		}
+		after = hs[len(hs)-1].Token
+		for _, h := range hs {
+			if h.Lease != m.Name || h.State != lease.Held {
+				continue
+			}
+			for l := range m.Caps {
+				booked := h.Resource == m.Resource && slices.ContainsFunc(h.Levels, func(b lease.Booking) bool { return b.Level == l })
+				if !booked {
+					n[l]++
+				}
+			}
+		}
+	}
+	var out []Uncounted
+	for _, l := range definition.Levels {
+		if n[l] > 0 {
+			out = append(out, Uncounted{Level: string(l), Leases: n[l]})
+		}
+	}
+	return out, nil
 }
 
 func definitionView(m *definition.Merged) Definition {

@@ -255,7 +255,9 @@ func (d *View) Definition(ctx context.Context, tenant, project, name string) (De
 		}
 		return Definition{}, unavailable("the definition", err)
 	}
-	return definitionView(m), nil
+	v := definitionView(m)
+	v.Uncounted, err = d.uncounted(ctx, tenant, m)
+	return v, err
 }
 
 // Events lists what happened in the last hour, newest first. Limit 0 means 100.
