@@ -101,7 +101,9 @@ func (s *Server) logged(listener string, next func(e *exchange, r *http.Request)
 			p := s.failed(e, r, recover())
 			s.logLine(listener, e, r, time.Since(started))
 			if p != nil {
-				// The answer has begun: only a cut connection tells that it is not whole.
+				// The answer has begun: only a cut connection tells that it is not whole. The
+				// server reads some of what is left of the body first.
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restSilence))
 				panic(http.ErrAbortHandler)
 			}
 			unread(w, r)

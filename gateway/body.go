@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -41,10 +40,12 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		// From here on the server watches the connection for the client's going; a
-		// deadline that is left standing would look like it.
+		// From the end on the server watches the connection for the client's going; a
+		// deadline that is left standing would look like it. The server of HTTP/1 takes
+		// it away itself, and after a failure it must stand: what is left of the body is
+		// read before the connection is closed.
 		b.ended = true
-		if !b.plain || !errors.Is(err, io.EOF) { // at an end, the server of HTTP/1 does it itself
+		if !b.plain {
 			_ = b.rc.SetReadDeadline(time.Time{})
 		}
 	}
