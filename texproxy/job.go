@@ -37,9 +37,9 @@ type job struct {
 
 	mu       sync.Mutex
 	polled   time.Time // by its client
-	looked   time.Time // by the gateway
-	looking  bool
-	unstored bool // the holder's payload does not name the job yet
+	watched  time.Time // polled by the gateway
+	underWay bool      // such a poll
+	unstored bool      // the holder's payload does not name the job yet
 	over     bool
 }
 
@@ -50,7 +50,7 @@ func newJob(s *service, id string, o owner, values map[string]string, l leased, 
 	}
 	with["job"] = id
 	now := time.Now()
-	return &job{s: s, id: id, owner: o, values: with, lease: l, since: since, polled: now, looked: now}
+	return &job{s: s, id: id, owner: o, values: with, lease: l, since: since, polled: now, watched: now}
 }
 
 func (j *job) key() string { return j.s.jobKey(j.id) }
@@ -111,7 +111,7 @@ func (p *Proxy) jobFrom(h lease.Holder, now time.Time) *job {
 		return nil
 	}
 	j := newJob(s, id, ownerOfHolder(h), valuesOf(h.Payload), leased{p.leases.Attach(lease.RefOf(h)), h.Resource}, h.CreatedAt)
-	j.polled, j.looked = now, now
+	j.polled, j.watched = now, now
 	return j
 }
 
@@ -127,21 +127,34 @@ func valuesOf(p lease.Payload) map[string]string {
 }
 
 // end gives a job's slot back, since the job has ended. The owner keeps its
-// results for an hour more.
+// results for an hour more. It is counted unless another pod has seen its end
+// before, and has given the slot back.
 func (p *Proxy) end(ctx context.Context, j *job, o tex.Outcome) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storePatience)
+	defer cancel()
 	p.jobs.drop(j)
-	if j.ends() {
+	if j.ends() && p.isKnown(ctx, j) {
 		p.opt.Observer.Ended(j.s.Name, string(o))
 	}
-	p.owners.put(recordJob, j.key(), known{owner: j.owner})
+	p.owners.put(recordJob, j.key(), known{owner: j.owner, free: true})
 	if !p.giveBack(j.lease.Lease) {
 		return // its record of the submit is still there
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storePatience)
-	defer cancel()
 	if _, err := p.claim(ctx, recordJob, j.key(), j.owner, afterEnd); err != nil {
 		p.opt.Log.Warn("the owner of an ended job could not be recorded", "service", j.s.Name, "err", err)
 	}
+}
+
+// isKnown reports whether the store has the job's holder still, or its mark.
+func (p *Proxy) isKnown(ctx context.Context, j *job) bool {
+	if j.lease.Noop() {
+		return true
+	}
+	// A count is not worth the client's wait.
+	ctx, cancel := context.WithTimeout(ctx, storePatience/4)
+	defer cancel()
+	holders, err := p.leases.Find(ctx, lease.Filter{Token: j.token(), States: []lease.State{lease.Held, lease.Revoked}})
+	return err != nil || len(holders) > 0
 }
 
 // overdue ends the hold of a job at hold.max.

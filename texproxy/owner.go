@@ -27,6 +27,7 @@ const (
 
 	afterEnd    = time.Hour
 	namesLive   = 7 * 24 * time.Hour
+	resultsLive = 24 * time.Hour // of names that a service gives its results
 	rememberAll = 10000
 
 	// namesOfOne is how many names one user may bind in namesLive, on one pod.
@@ -48,7 +49,7 @@ func ownerOfHolder(h lease.Holder) owner {
 // known is what this pod knows of a job or a name.
 type known struct {
 	owner owner
-	free  bool // it had no lease, so there is nothing to look for in the store
+	free  bool // it has no lease any more, or never had one: the store has nothing of it
 	until time.Time
 }
 
@@ -178,32 +179,44 @@ func (q *request) mayUseName() error {
 	return nil
 }
 
-// bound binds to the caller what an accepted request names and what its answer
-// leads to, before the client and anybody else can ask for it.
+// bound binds to the caller what an accepted request names and what an answer
+// leads to, before the client and anybody else can ask for it. What cannot be
+// bound is not offered.
 func (q *request) bound(a *answer) (*answer, error) {
-	if !q.binds() || !q.accepted(a) {
+	if !q.binds() {
 		return a, nil
 	}
-	keys := q.s.owned(q.m)
-	if q.kind() == kindSubmit {
-		keys = append(keys, q.namesIn(a)...)
+	var err error
+	if q.accepted(a) {
+		err = q.bind(q.s.owned(q.m), namesLive)
 	}
+	if err == nil && q.kind() == kindSubmit {
+		err = q.bind(q.namesIn(a), resultsLive)
+	}
+	if err != nil {
+		a.Body.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// bind binds names to the caller. One that is another's is not found.
+func (q *request) bind(keys []string, ttl time.Duration) error {
 	ctx := context.WithoutCancel(q.r.Context())
 	for _, key := range keys {
 		if k, ok := q.p.owners.get(recordName, key); ok && k.owner == q.owner {
 			continue
 		}
-		got, err := q.p.claim(ctx, recordName, key, q.owner, namesLive)
-		if err == nil && got.owner != q.owner {
-			err = errNotFound
+		got, err := q.p.claim(ctx, recordName, key, q.owner, ttl)
+		if err != nil {
+			return err
 		}
-		if err != nil { // what cannot be bound is not offered
-			a.Body.Close()
-			return nil, err
+		if got.owner != q.owner {
+			return errNotFound
 		}
 		q.p.owners.put(recordName, key, known{owner: q.owner})
 	}
-	return a, nil
+	return nil
 }
 
 func (q *request) accepted(a *answer) bool {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -58,7 +59,7 @@ func (p *Proxy) cancelUpstream(ctx context.Context, s *service, values map[strin
 		p.opt.Log.Warn("a compile could not be cancelled", "service", s.Name, "err", err)
 		return false
 	}
-	a.Body.Close()
+	httpbody.Drain(a.Body)
 	return a.StatusCode < http.StatusInternalServerError
 }
 

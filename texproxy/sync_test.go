@@ -310,6 +310,23 @@ func TestASyncResultIsReachedThroughTheGateway(t *testing.T) {
 	}
 }
 
+func TestAResultIsBoundWhateverTheStatusOfItsRedirect(t *testing.T) {
+	up := newUpstream(t)
+	up.script(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/latexcgi/x.pdf")
+		w.WriteHeader(307)
+	})
+	p := newPod(t, newStore(), "pod-a", example(t, "latexcgi", up.URL))
+	do(t, request1(t, "POST", p.url+"/cgi-bin/latexcgi", nil))
+	up.script(pdf)
+	if r := get(t, p.as("evil", "x", "y")+"/latexcgi/x.pdf"); r.status != 404 {
+		t.Errorf("another tenant got %d", r.status)
+	}
+	if r := get(t, p.url+"/latexcgi/x.pdf"); r.status != 200 {
+		t.Errorf("its owner got %d", r.status)
+	}
+}
+
 func TestAResultThatCannotBeBoundIsNotOffered(t *testing.T) {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

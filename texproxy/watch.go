@@ -98,21 +98,21 @@ func (p *Proxy) Start(ctx context.Context) {
 	if len(p.services) == 0 {
 		return
 	}
-	w := &watcher{p: p, ctx: ctx, slots: make(chan struct{}, watchAtOnce)}
+	w := &watcher{p: p, ctx: ctx, underWay: make(chan struct{}, watchAtOnce)}
 	go w.run()
 }
 
 // watcher polls jobs for those who do not.
 type watcher struct {
-	p     *Proxy
-	ctx   context.Context
-	slots chan struct{} // one for each poll under way
+	p        *Proxy
+	ctx      context.Context
+	underWay chan struct{} // one for each poll
 }
 
 func (w *watcher) run() {
 	tick := time.NewTicker(w.every())
 	defer tick.Stop()
-	var lookedElsewhere time.Time
+	var polledForWaiters time.Time
 	for {
 		var now time.Time
 		select {
@@ -122,15 +122,15 @@ func (w *watcher) run() {
 		}
 		for _, j := range w.p.jobs.all() {
 			if w.p.due(j, now) {
-				w.start(func() { w.p.look(w.ctx, j) })
+				w.start(func() { w.p.pollAbandoned(w.ctx, j) })
 			}
 		}
-		if now.Sub(lookedElsewhere) < pauseLeast {
+		if now.Sub(polledForWaiters) < pauseLeast {
 			continue
 		}
-		lookedElsewhere = now
+		polledForWaiters = now
 		for _, resource := range w.p.demand.all(now) {
-			w.start(func() { w.p.lookForOthers(w.ctx, resource) })
+			w.start(func() { w.p.pollForWaiters(w.ctx, resource) })
 		}
 	}
 }
@@ -146,24 +146,24 @@ func (w *watcher) every() time.Duration {
 // start runs one poll, when fewer than watchAtOnce are under way.
 func (w *watcher) start(poll func()) {
 	select {
-	case w.slots <- struct{}{}:
+	case w.underWay <- struct{}{}:
 	case <-w.ctx.Done():
 		return
 	}
 	w.p.enter()
 	go func() {
-		defer func() { <-w.slots; w.p.leave() }()
+		defer func() { <-w.underWay; w.p.leave() }()
 		poll()
 	}()
 }
 
-// due reports whether the gateway has to look after a job now, and drops those
-// that it no longer looks after. A job that is due is being looked at until look
+// due reports whether the gateway has to poll a job now, and drops those that it
+// no longer polls. A job that is due counts as being polled until pollAbandoned
 // returns.
 func (p *Proxy) due(j *job, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.looking {
+	if j.underWay {
 		return false
 	}
 	ttl := j.lease.Ref().TTL
@@ -173,7 +173,7 @@ func (p *Proxy) due(j *job, now time.Time) bool {
 		if unpolled > ttl {
 			p.jobs.drop(j)
 		}
-		return false // where its slot is wanted, lookForOthers finds it
+		return false // where its slot is wanted, pollForWaiters finds it
 	case unpolled > j.s.Abandoned.Max:
 		p.jobs.drop(j)
 		p.opt.Log.Warn("nobody polls a job and it does not end; its lease is left to its TTL", "service", j.s.Name)
@@ -181,10 +181,10 @@ func (p *Proxy) due(j *job, now time.Time) bool {
 	}
 	pause := min(pauseOf(now.Sub(j.since), j.s.Abandoned.Every, p.demand.has(j.lease.resource)), ttl/3) // the TTL runs from the last check
 	overdue := now.Sub(j.since) > j.s.HoldMax
-	if !overdue && unpolled < pause || now.Sub(j.looked) < pause {
+	if !overdue && unpolled < pause || now.Sub(j.watched) < pause {
 		return false
 	}
-	j.looked, j.looking = now, true
+	j.watched, j.underWay = now, true
 	return true
 }
 
@@ -197,11 +197,11 @@ func pauseOf(age, every time.Duration, wanted bool) time.Duration {
 	return min(max(age/4, pauseLeast), every)
 }
 
-// look polls a job of this pod once, and keeps its lease.
-func (p *Proxy) look(ctx context.Context, j *job) {
+// pollAbandoned polls a job of this pod once, and keeps its lease.
+func (p *Proxy) pollAbandoned(ctx context.Context, j *job) {
 	defer func() {
 		j.mu.Lock()
-		j.looking = false
+		j.underWay = false
 		j.mu.Unlock()
 	}()
 	ctx, cancel := context.WithTimeout(ctx, max(j.s.Abandoned.Every, 15*time.Second))
@@ -222,11 +222,11 @@ func (p *Proxy) look(ctx context.Context, j *job) {
 		p.overdue(ctx, j)
 		return
 	}
-	p.seeEnd(ctx, j)
+	p.pollOnce(ctx, j)
 }
 
-// seeEnd polls a job and, where it has ended, gives its slot back.
-func (p *Proxy) seeEnd(ctx context.Context, j *job) {
+// pollOnce polls a job and, where it has ended, gives its slot back.
+func (p *Proxy) pollOnce(ctx context.Context, j *job) {
 	path, err := j.s.poll.path.Fill(j.values)
 	if err != nil {
 		return
@@ -241,10 +241,10 @@ func (p *Proxy) seeEnd(ctx context.Context, j *job) {
 	}
 }
 
-// lookForOthers polls the jobs of a resource that this pod does not watch, since
+// pollForWaiters polls the jobs of a resource that this pod does not watch, since
 // somebody waits here for a slot of it. It touches no lease: who holds it goes on
 // doing that, or its TTL runs.
-func (p *Proxy) lookForOthers(ctx context.Context, resource string) {
+func (p *Proxy) pollForWaiters(ctx context.Context, resource string) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	holders, err := p.leases.Find(ctx, lease.Filter{Type: HandlerType, Resource: resource, States: []lease.State{lease.Held}})
@@ -256,7 +256,7 @@ func (p *Proxy) lookForOthers(ctx context.Context, resource string) {
 		if j == nil || p.watches(j) {
 			continue
 		}
-		p.seeEnd(ctx, j)
+		p.pollOnce(ctx, j)
 	}
 }
 

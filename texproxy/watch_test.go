@@ -177,6 +177,32 @@ func TestEndsAreCountedByTheirOutcome(t *testing.T) {
 			}
 		})
 	}
+	t.Run("once, whichever pod sees it first", func(t *testing.T) {
+		up, store := newUpstream(t), newStore()
+		a, b := newPod(t, store, "pod-a", up.service()), newPod(t, store, "pod-b", up.service())
+		id := mustSubmit(t, a.url)
+		get(t, b.url+"/tex2pdf/status/"+id)
+		up.set(id, "done")
+		for range 2 {
+			get(t, b.url+"/tex2pdf/status/"+id)
+			get(t, a.url+"/tex2pdf/status/"+id)
+		}
+		if n := a.counts.of("ended tex2pdf ok") + b.counts.of("ended tex2pdf ok"); n != 1 {
+			t.Errorf("it is counted %d times", n)
+		}
+	})
+	t.Run("once, after its lease was lost", func(t *testing.T) {
+		p, up, store := onePod(t, nil)
+		id := mustSubmit(t, p.url)
+		store.Lose(t, lease.ReasonRevoke)
+		up.set(id, "done")
+		for range 3 {
+			get(t, p.url+"/tex2pdf/status/"+id)
+		}
+		if n := p.counts.of("ended tex2pdf ok"); n != 1 {
+			t.Errorf("it is counted %d times", n)
+		}
+	})
 	s, err := newService(tex.Service{Name: "s", Preset: "rbehzadan", Upstream: "http://x"})
 	if err != nil || fmt.Sprint(s.outcomes()) != "[cancelled error gone ok overdue]" {
 		t.Errorf("the outcomes are %v, %v", s.outcomes(), err)
