@@ -3,8 +3,10 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -687,5 +690,53 @@ func TestAPreflightNamesTheHeadersOfKeys(t *testing.T) {
 		if !strings.Contains(readable, name) {
 			t.Errorf("a page may not read %s: %s", name, readable)
 		}
+	}
+}
+
+// A token is judged once, and a stream may last for hours.
+func TestAStreamEndsWithTheTokenThatOpenedIt(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig","kid":"k","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public))
+	}))
+	defer provider.Close()
+	const issuer = "https://id.example"
+	causes := make(chan error, 1)
+	listens := proxy(func(w http.ResponseWriter, r *http.Request, _ principal.Caller) {
+		if r.Method == http.MethodGet {
+			<-r.Context().Done()
+			causes <- context.Cause(r.Context())
+		}
+	})
+	p := start(t, usualBounds(), func(o *Options) {
+		o.MCP = asMCP{listens}
+		o.Config.Identity.JWT = &config.JWT{Issuer: issuer, Audience: "gateway", JWKSURL: provider.URL, Claims: config.Claims{Tenant: "tenant", Projects: "projects"}}
+	})
+	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{"iss": issuer, "aud": "gateway", "tenant": "acme", "projects": "p",
+		"exp": time.Now().Add(-28 * time.Second).Unix()}) // of which half a minute is left to clocks that differ
+	token.Header["kid"] = "k"
+	secret, err := token.SignedString(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, base := p.client(t)
+	if resp, err := post(t, c, base+"/mcp/acme/p/browser", secret); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/mcp/acme/p/browser", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatalf("the stream does not end: %v", err)
+	}
+	_ = resp.Body.Close()
+	if cause := <-causes; !errors.Is(cause, errExpired) {
+		t.Errorf("it ended for %v", cause)
 	}
 }

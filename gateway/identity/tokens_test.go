@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -85,6 +86,28 @@ func (p *provider) sign(t *testing.T, c jwt.MapClaims) string {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func TestACallersTimeIsItsTokens(t *testing.T) {
+	p := newProvider(t)
+	id := p.conf()
+	id.APIKeys = []config.APIKey{{Name: "brain", SHA256: sha256.Sum256([]byte("brain-secret")), Tenants: map[string][]string{"acme": {"*"}}}}
+	a := authenticator(t, identity.Options{Identity: id})
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	for secret, want := range map[string]time.Time{
+		p.sign(t, claims(func(c jwt.MapClaims) { c["exp"] = until.Unix() })): until.Add(30 * time.Second), // clocks differ
+		"brain-secret": {},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		cred, err := a.Authenticate(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := cred.Caller("acme", "thesis", ""); err != nil || !c.Expires.Equal(want) {
+			t.Errorf("%v, want %v: %v", c.Expires, want, err)
+		}
+	}
 }
 
 func TestTokens(t *testing.T) {

@@ -38,6 +38,23 @@ func serve(t *testing.T, h http.HandlerFunc) *url.URL {
 	return u
 }
 
+func TestRequestsAreMarkedAsTheGatewaysOwn(t *testing.T) {
+	got := make(chan []string, 1)
+	u := serve(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header["X-Vance-Hop"] })
+	for _, mark := range []string{"", "a-mark"} {
+		c := client(t)
+		c.Hop = mark
+		resp, err := c.Do(&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if marks := <-got; strings.Join(marks, ",") != mark {
+			t.Errorf("marks %q, want %q", marks, mark)
+		}
+	}
+}
+
 func TestAuthorize(t *testing.T) {
 	c := client(t)
 	for _, v := range []struct {
