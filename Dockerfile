@@ -14,7 +14,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=unknown
+ARG VERSION=0.1.0
 # What COPY makes on its way to a folder is root's and closed to others, so the
 # folders are made here and copied as a whole.
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/root/usr/local/bin/mcp-lease-gateway ./cmd/mcp-lease-gateway \

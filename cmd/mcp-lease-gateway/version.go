@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the build (-ldflags "-X main.version=…"); without it the
-// build's own information says what this is.
-var version string
+// version is the release that this is or becomes; a build of another name sets it
+// (-ldflags "-X main.version=…").
+var version = "0.1.0"
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -25,20 +25,14 @@ func newVersionCommand() *cobra.Command {
 }
 
 func printVersion(w io.Writer) error {
-	v, commit := version, ""
+	commit := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if v == "" {
-			v = info.Main.Version
-		}
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				commit = " " + s.Value[:min(12, len(s.Value))]
 			}
 		}
 	}
-	if v == "" {
-		v = "(devel)"
-	}
-	_, err := fmt.Fprintf(w, "mcp-lease-gateway %s%s %s %s/%s\n", v, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(w, "mcp-lease-gateway %s%s %s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }

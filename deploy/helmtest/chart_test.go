@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	apps "k8s.io/api/apps/v1"
@@ -508,5 +509,54 @@ func TestTheChartHasTheRulesAndTheDashboard(t *testing.T) {
 			t.Fatal(err)
 		}
 		sameAs(t, filepath.Join(chartDir, "files", to), string(text))
+	}
+}
+
+// The chart's image is the release of this tree.
+func TestOneVersionEverywhere(t *testing.T) {
+	for file, form := range map[string]string{
+		chartDir + "/Chart.yaml":                 `(?m)^appVersion: "(.+)"$`,
+		"../../cmd/mcp-lease-gateway/version.go": `var version = "(.+)"`,
+		"../../Makefile":                         `(?m)^VERSION \?= (.+)$`,
+		"../../Dockerfile":                       `(?m)^ARG VERSION=(.+)$`,
+		"../../CHANGELOG.md":                     `(?m)^## (\d.*)$`,
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := regexp.MustCompile(form).FindSubmatch(text); m == nil || string(m[1]) != "0.1.0" {
+			t.Errorf("%s: %s", file, m)
+		}
+	}
+}
+
+// What init writes for Kubernetes: its values, and a Secret that the chart takes.
+func TestInitForKubernetesFillsTheChart(t *testing.T) {
+	program, dir := gateway(t), t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), program, "init", "--for", "kubernetes", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	values, err := common.ReadValuesFile(filepath.Join(dir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rendered(t, values)
+	text, err := os.ReadFile(filepath.Join(dir, "secret.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, ok := decode(t, "secret.yaml", string(text))[0].(*core.Secret)
+	if !ok || secret.Name != r.pod().Containers[0].EnvFrom[0].SecretRef.Name {
+		t.Fatalf("%+v", secret)
+	}
+	env := r.environment()
+	for k, v := range secret.StringData {
+		env = append(env, k+"="+v)
+	}
+	mounted := t.TempDir()
+	r.mount(mounted)
+	if out, err := check(t.Context(), program, mounted, env); err != nil || strings.Contains(out, "warning") || !strings.Contains(out, "2 documents of your own") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
