@@ -12,6 +12,7 @@ type Answers struct {
 	foreign bool
 
 	lines lines
+	blank bool   // the last line was
 	field []byte // the line's beginning, up to its colon
 	in    place
 	msg   message
@@ -97,6 +98,13 @@ func (a *Answers) isAwaited() bool {
 // Feed takes the next bytes of an event stream.
 func (a *Answers) Feed(p []byte) {
 	for len(p) > 0 {
+		if a.blank {
+			a.blank = false
+			if p = a.lines.skip(p); len(p) == 0 {
+				a.blank = true
+				return
+			}
+		}
 		part, n, ended := a.lines.cut(p)
 		p = p[n:]
 		a.line(part)
@@ -152,6 +160,7 @@ func (a *Answers) endLine() {
 				a.awaited[id] = true
 			}
 		}
+		a.blank = true
 		a.heard, a.msg = a.heard[:0], message{key: a.msg.key[:0], id: a.msg.id[:0]}
 	case a.in == inData:
 		a.data([]byte{'\n'})

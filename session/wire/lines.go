@@ -26,6 +26,19 @@ func (l *lines) cut(p []byte) (part []byte, n int, ended bool) {
 	return p[:end], end + 1, true
 }
 
+// skip passes over the line ends in front of p. Behind a blank line they are blank
+// lines that say nothing.
+func (l *lines) skip(p []byte) []byte {
+	n := 0
+	for n < len(p) && (p[n] == '\r' || p[n] == '\n') {
+		n++
+	}
+	if n > 0 {
+		l.cr = p[n-1] == '\r'
+	}
+	return p[n:]
+}
+
 // lineEnd is where the first CR or LF of p stands, or p's length. It looks no
 // further than some four times that: a long run of CR without any LF costs no more
 // than other bytes.

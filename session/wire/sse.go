@@ -21,6 +21,11 @@ type Stream struct {
 // Feed takes the next bytes of the stream.
 func (s *Stream) Feed(p []byte) {
 	for len(p) > 0 {
+		if !s.partial {
+			if p = s.lines.skip(p); len(p) == 0 {
+				return
+			}
+		}
 		part, n, ended := s.lines.cut(p)
 		p = p[n:]
 		s.n += copy(s.head[s.n:], part)
