@@ -46,17 +46,14 @@ func Run(ctx context.Context, p Parts) Report {
 	if r.egress, err = egress.New(p.Gateway.Egress.Allow); err != nil {
 		r.problem(p.Gateway.Path, 0, "egress.allow", err.Error())
 	}
-	all, err := p.Cascade.All(ctx)
-	r.unread(err)
-	for _, f := range all {
+	r.unread(p.Cascade.Each(ctx, func(f document.Found) {
 		if f.Layer == document.Bundled {
 			r.Bundled++
+		} else {
+			r.Documents++
 		}
-	}
-	r.Documents = len(all) - r.Bundled
-	for _, f := range all {
 		r.document(ctx, f)
-	}
+	}))
 	if len(p.Gateway.Tex) > 0 {
 		r.tex(ctx)
 	}

@@ -136,37 +136,33 @@ type unfit string
 
 func (u unfit) Error() string { return string(u) }
 
-// All returns every document of every source and the bundled ones, the text of
-// an unreadable one empty and its error joined, for `check` and for names that
-// metrics may show.
-func (c *Cascade) All(ctx context.Context) ([]Found, error) {
-	var out []Found
+// Each visits every document of every source and the bundled ones, for `check`. The
+// error joins what could not be read.
+func (c *Cascade) Each(ctx context.Context, visit func(Found)) error {
+	seen := map[Key]bool{}
 	var failed []error
-	add := func(s Source, layer func(Key) Layer) {
+	for _, s := range append(slices.Clone(c.sources), bundled{}) {
 		keys, err := s.List(ctx)
 		if err != nil {
 			failed = append(failed, err)
 		}
 		for _, key := range keys {
-			if slices.ContainsFunc(out, func(f Found) bool { return f.Key == key && f.Layer == layer(key) }) {
+			if seen[key] {
 				continue // an earlier source wins
 			}
-			f, err := read(ctx, s, layer(key), key)
+			f, err := read(ctx, s, layerOf(key), key)
 			if errors.Is(err, ErrNotFound) {
 				continue // gone in between
 			}
+			seen[key] = true
 			if err != nil {
 				failed = append(failed, err)
 				continue
 			}
-			out = append(out, f)
+			visit(f)
 		}
 	}
-	for _, s := range c.sources {
-		add(s, layerOf)
-	}
-	add(bundled{}, func(Key) Layer { return Bundled })
-	return out, errors.Join(failed...)
+	return errors.Join(failed...)
 }
 
 // OperatorPaths are the paths of the bundled and system documents, each once. What
@@ -176,7 +172,7 @@ func (c *Cascade) OperatorPaths(ctx context.Context) []string {
 	for _, s := range append([]Source{bundled{}}, c.sources...) {
 		keys, _ := s.List(ctx) // what can be listed comes beside the error
 		for _, key := range keys {
-			if key.Tenant == "" || layerOf(key) == System {
+			if layerOf(key).Trusted() {
 				paths = append(paths, key.Path)
 			}
 		}
@@ -187,6 +183,8 @@ func (c *Cascade) OperatorPaths(ctx context.Context) []string {
 
 func layerOf(key Key) Layer {
 	switch {
+	case key.Tenant == "":
+		return Bundled
 	case key.Project != TenantProject:
 		return Project
 	case key.Tenant == SystemTenant:

@@ -2,7 +2,6 @@ package document
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -14,17 +13,15 @@ import (
 	"syscall"
 )
 
-const (
-	// maxDepth is how many folders deep a document's path may be.
-	maxDepth = 8
-	// maxFiles bounds a walk, since symbolic links can make few files many.
-	maxFiles = 100_000
-)
+// maxDepth is how many folders deep a document's path may be.
+const maxDepth = 8
 
-// Dir is a folder with <tenant>/<project>/<path> in it. Symbolic links are
-// followed within the folder, as a mounted ConfigMap has them, and never out of
-// it. It is opened anew for each read, so that a folder that was replaced is
-// seen.
+// Dir is a folder with <tenant>/<project>/<path> in it. The layout down to a
+// project's folder is the operator's: symbolic links there are followed within
+// the folder, as a mounted ConfigMap has them. What is below a project's folder is
+// the project's: links there are followed within that folder and never out of it,
+// or one tenant could read, or have sent, what another one keeps. Everything is
+// opened anew for each read, so that a folder that was replaced is seen.
 type Dir struct{ root string }
 
 // NewDir does not look at the folder yet: a missing one is an error of Read and
@@ -46,7 +43,15 @@ func (d *Dir) Read(_ context.Context, key Key) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	return readIn(root, path.Join(key.Tenant, key.Project, key.Path))
+	for _, name := range []string{key.Tenant, key.Project} {
+		below, err := openBelow(root, name)
+		if err != nil {
+			return nil, err
+		}
+		defer below.Close()
+		root = below
+	}
+	return readIn(root, key.Path)
 }
 
 func (d *Dir) open() (*os.Root, error) {
@@ -57,26 +62,46 @@ func (d *Dir) open() (*os.Root, error) {
 	return root, nil
 }
 
-// readIn reads a regular file below root. Opening does not block where the file
-// is a pipe.
-func readIn(root *os.Root, name string) ([]byte, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		if link, dangling := danglingLink(root, name); dangling {
-			return nil, unfit("the symbolic link " + link + " leads nowhere")
-		}
-		return nil, ErrNotFound
-	}
+// openBelow makes a folder the root of what is read from then on.
+func openBelow(root *os.Root, name string) (*os.Root, error) {
+	below, err := root.OpenRoot(name)
 	if err != nil {
-		return nil, reason(err)
+		return nil, missing(root, name, err)
+	}
+	return below, nil
+}
+
+// missing tells a name that is not there from one that cannot be opened.
+func missing(root *os.Root, name string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return reason(err)
+	}
+	if link, dangling := danglingLink(root, name); dangling {
+		return unfit("the symbolic link " + link + " leads nowhere")
+	}
+	return ErrNotFound
+}
+
+// readIn reads a regular file below root. A pipe or device is not opened, and
+// opening does not block where one takes the file's place in between.
+func readIn(root *os.Root, name string) ([]byte, error) {
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, missing(root, name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, missing(root, name, err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		return nil, reason(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, unfit("this is not a regular file")
+		return nil, errNotRegular
 	}
 	// One byte more, so that a file that is too long is seen to be so.
 	text, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
@@ -88,6 +113,8 @@ func readIn(root *os.Root, name string) ([]byte, error) {
 	}
 	return text, nil
 }
+
+var errNotRegular = unfit("this is not a regular file")
 
 // danglingLink finds a link on the way to name whose end is missing. That is a
 // document that cannot be read, and not one that is not there.
@@ -116,7 +143,7 @@ func reason(err error) error {
 	}
 	switch {
 	case err.Error() == escapes:
-		return unfit("a symbolic link leads out of the documents' folder")
+		return unfit("a symbolic link leads out of the folder of its tenant or project")
 	case errors.Is(err, syscall.ELOOP):
 		return unfit("symbolic links lead in a circle")
 	}
@@ -126,104 +153,3 @@ func reason(err error) error {
 // escapes is what os.Root says of a path that leads out of it; the error itself
 // has no name.
 const escapes = "path escapes from parent"
-
-// List returns the keys of all files whose names may stand in a key; hidden
-// files and folders are none.
-func (d *Dir) List(context.Context) ([]Key, error) {
-	found, _, err := d.scan(true)
-	keys := make([]Key, 0, len(found))
-	for key := range found {
-		keys = append(keys, key)
-	}
-	sortKeys(keys)
-	return keys, err
-}
-
-// fingerprint recognises a document's text.
-type fingerprint [sha256.Size]byte
-
-// scan names every folder that may hold documents, as the paths that a watcher
-// takes, and reads the documents where texts is set. It goes on after an error:
-// one tenant's bad link must not hide the others' changes.
-func (d *Dir) scan(texts bool) (found map[Key]fingerprint, folders []string, err error) {
-	root, err := d.open()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer root.Close()
-	w := walk{dir: d, root: root, texts: texts, found: map[Key]fingerprint{}}
-	w.folder("", 0)
-	return w.found, w.folders, w.err
-}
-
-type walk struct {
-	dir     *Dir
-	root    *os.Root
-	texts   bool
-	found   map[Key]fingerprint
-	folders []string
-	err     error
-}
-
-func (w *walk) folder(name string, depth int) {
-	if depth > maxDepth+2 || len(w.found) > maxFiles {
-		w.err = errors.Join(w.err, fmt.Errorf("%s: too many files or folders within folders", filepath.Join(w.dir.root, name)))
-		return
-	}
-	w.folders = append(w.folders, filepath.Join(w.dir.root, filepath.FromSlash(name)))
-	f, err := w.root.Open(path.Join(".", name))
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			w.fail(name, err)
-		}
-		return
-	}
-	entries, err := f.ReadDir(-1)
-	f.Close()
-	if err != nil {
-		w.fail(name, err)
-	}
-	for _, e := range entries {
-		if !segmentForm.MatchString(e.Name()) || strings.Contains(e.Name(), "..") {
-			continue // hidden, or a name that no key can have
-		}
-		child := path.Join(name, e.Name())
-		info, err := w.root.Stat(child) // follows links within the root
-		switch {
-		case err != nil:
-			// A link out of the root, or gone in between. Read will say so to
-			// whoever asks for it.
-			if !errors.Is(err, fs.ErrNotExist) {
-				w.fail(child, err)
-			}
-		case info.IsDir():
-			w.folder(child, depth+1)
-		case info.Mode().IsRegular() && w.texts:
-			w.file(child)
-		}
-	}
-}
-
-// fail notes what cannot be read.
-func (w *walk) fail(name string, err error) {
-	w.err = errors.Join(w.err, &ReadError{Name: filepath.Join(w.dir.root, filepath.FromSlash(name)), Err: reason(err)})
-}
-
-func (w *walk) file(name string) {
-	parts := strings.SplitN(name, "/", 3)
-	if len(parts) < 3 {
-		return // a file beside the tenants' or projects' folders
-	}
-	key := Key{parts[0], parts[1], parts[2]}
-	if key.Validate() != nil {
-		return
-	}
-	text, err := readIn(w.root, name)
-	switch {
-	case errors.Is(err, ErrNotFound):
-	case err != nil:
-		w.found[key] = sha256.Sum256([]byte("unreadable: " + err.Error()))
-	default:
-		w.found[key] = sha256.Sum256(text)
-	}
-}

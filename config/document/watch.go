@@ -3,7 +3,6 @@ package document
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -18,6 +17,9 @@ const (
 	settle = 50 * time.Millisecond
 	// settleAtMost bounds that for a folder that is never quiet.
 	settleAtMost = 500 * time.Millisecond
+	// scanShare keeps somebody who changes files all the time from having them read
+	// all the time: a pause is so many times as long as the scan before it.
+	scanShare = 3
 	// rescan is how often the folder is read without any event, for file systems
 	// that send none.
 	rescan = 10 * time.Second
@@ -28,18 +30,19 @@ const (
 // before it reads, so that a change between two scans, a new folder, or a link
 // that was swapped is never missed.
 func (d *Dir) Watch(ctx context.Context, log *slog.Logger, changed func(...Change)) {
-	var known map[Key]fingerprint
+	var known map[Key]sighting
 	var complaint string
 	for first := true; ctx.Err() == nil; first = false {
-		w, watchErr := d.watcher()
-		now, _, err := d.scan(true)
-		if !first {
-			changed(difference(known, now)...)
+		began := time.Now()
+		w, watchErr := d.watcher(ctx)
+		now := d.scan(ctx, scanTexts, known)
+		if ctx.Err() == nil && !first {
+			changed(difference(prints(known), prints(now.found))...)
 		}
-		known = now
-		if text := fmt.Sprint(err); err != nil && text != complaint {
+		known = now.found
+		if err := now.err(); err != nil && err.Error() != complaint {
 			log.Error("documents cannot be read; what needs them is refused", "dir", d.root, "error", err)
-			complaint = text
+			complaint = err.Error()
 		} else if err == nil && complaint != "" {
 			log.Info("documents can be read again", "dir", d.root)
 			complaint = ""
@@ -47,17 +50,25 @@ func (d *Dir) Watch(ctx context.Context, log *slog.Logger, changed func(...Chang
 		if watchErr != nil && first {
 			log.Warn("the documents folder cannot be watched; it is read periodically instead", "dir", d.root, "every", rescan, "error", watchErr)
 		}
-		wait(ctx, w)
+		wait(ctx, w, min(scanShare*time.Since(began), rescan/2))
 	}
 }
 
+func prints(seen map[Key]sighting) map[Key]fingerprint {
+	out := make(map[Key]fingerprint, len(seen))
+	for key, s := range seen {
+		out[key] = s.fingerprint
+	}
+	return out
+}
+
 // watcher watches every folder that has documents below it.
-func (d *Dir) watcher() (*fsnotify.Watcher, error) {
+func (d *Dir) watcher(ctx context.Context) (*fsnotify.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	_, folders, _ := d.scan(false) // what is wrong is found by the scan that follows
+	folders := d.scan(ctx, scanFolders, nil).folders // what is wrong is found by the scan that follows
 	if len(folders) == 0 {
 		folders = []string{d.root}
 	}
@@ -70,8 +81,9 @@ func (d *Dir) watcher() (*fsnotify.Watcher, error) {
 }
 
 // wait returns when the folder has changed and is quiet again, after rescan, or
-// when ctx ends. It closes w.
-func wait(ctx context.Context, w *fsnotify.Watcher) {
+// when ctx ends; a change ends it only after rest, so that whoever changes files
+// all the time does not have them read all the time. It closes w.
+func wait(ctx context.Context, w *fsnotify.Watcher, rest time.Duration) {
 	var events chan fsnotify.Event
 	var errs chan error
 	if w != nil {
@@ -88,7 +100,7 @@ func wait(ctx context.Context, w *fsnotify.Watcher) {
 	case <-events:
 	case <-errs: // such as an overflow: scan
 	}
-	deadline := time.NewTimer(settleAtMost)
+	deadline := time.NewTimer(max(settleAtMost, rest))
 	defer deadline.Stop()
 	for {
 		select {
@@ -96,7 +108,7 @@ func wait(ctx context.Context, w *fsnotify.Watcher) {
 			return
 		case <-deadline.C:
 			return
-		case <-time.After(settle):
+		case <-time.After(max(settle, rest)):
 			return
 		case <-events:
 		case <-errs:
