@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -309,4 +310,22 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("an impossible gateway: %+v", g)
 		}
 	})
+}
+
+// TestAPipeOrDeviceIsNoConfiguration would not end where one were read.
+func TestAPipeOrDeviceIsNoConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "gateway.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero", dir} {
+		if _, err := Load(path, os.LookupEnv); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	_, err := Parse(filepath.Join(dir, "other.yaml"), []byte("internal: {tokens: ['${file:gateway.yaml}']}\n"), os.LookupEnv)
+	if err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+		t.Errorf("in a variable: %v", err)
+	}
 }

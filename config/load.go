@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/strictyaml"
 )
@@ -29,7 +31,7 @@ type Problems = strictyaml.Problems
 // On the embedded store session keys and internal token may be missing; they
 // are made at start.
 func Load(path string, lookupEnv func(string) (string, bool)) (*Gateway, error) {
-	text, err := readFile(path, MaxSize)
+	text, err := ReadFile(path, MaxSize)
 	if err != nil {
 		return nil, Problems{{File: path, What: "the file cannot be read: " + reason(err)}}
 	}
@@ -76,7 +78,7 @@ func Variables(dir string, lookupEnv func(string) (string, bool)) *strictyaml.Va
 	return &strictyaml.Variables{
 		LookupEnv: lookupEnv,
 		ReadFile: func(path string) ([]byte, error) {
-			text, err := readFile(below(dir, path), 64<<10)
+			text, err := ReadFile(below(dir, path), 64<<10)
 			if err != nil {
 				return nil, fmt.Errorf("%s", reason(err))
 			}
@@ -85,12 +87,21 @@ func Variables(dir string, lookupEnv func(string) (string, bool)) *strictyaml.Va
 	}
 }
 
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+// ReadFile reads a regular file of at most limit bytes. A pipe or device, which
+// could keep a start or a reload waiting, is refused without being read.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
 	// One byte more, so that a file that is too long is seen to be so.
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(text)) > limit {

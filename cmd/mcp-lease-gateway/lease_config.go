@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"slices"
 
 	"gopkg.in/yaml.v3"
@@ -28,8 +27,8 @@ func loadForLease(path string, lookupEnv func(string) (string, bool)) (*config.G
 	if err == nil {
 		return g, nil
 	}
-	text, readErr := os.ReadFile(path)
-	if readErr != nil || len(text) > config.MaxSize {
+	text, readErr := config.ReadFile(path, config.MaxSize)
+	if readErr != nil {
 		return nil, err
 	}
 	for _, keep := range leaseSections {

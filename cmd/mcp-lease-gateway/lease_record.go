@@ -68,7 +68,7 @@ func auditPath(path string, lookupEnv func(string) (string, bool)) (string, erro
 	if err == nil {
 		return g.Telemetry.Audit, nil
 	}
-	text, readErr := os.ReadFile(path)
+	text, readErr := config.ReadFile(path, config.MaxSize)
 	if readErr != nil || len(text) > config.MaxSize {
 		return "", err
 	}
