@@ -5,9 +5,7 @@ package realtex
 import (
 	"archive/zip"
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -28,9 +26,7 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
+	mongotest "github.com/vancetope/mcp-lease-gateway/testservers/mongo"
 	"github.com/vancetope/mcp-lease-gateway/testservers/pod"
 	"github.com/vancetope/mcp-lease-gateway/testservers/tex2pdf"
 	"github.com/vancetope/mcp-lease-gateway/testservers/texengine"
@@ -96,23 +92,7 @@ func (s *services) config(store, every string) pod.Config {
 // mongodb is a store of the test's own.
 func mongodb(t *testing.T) string {
 	t.Helper()
-	uri := cmp.Or(os.Getenv("MONGODB_URI"), "mongodb://127.0.0.1:27117/")
-	name := "realtex_" + strings.ToLower(rand.Text()[:10])
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(5 * time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := client.Database(name).Drop(ctx); err != nil {
-			t.Errorf("drop %s: %v", name, err)
-		}
-		client.Disconnect(ctx)
-	})
-	if err := client.Ping(t.Context(), nil); err != nil {
-		t.Fatalf("MongoDB is missing at %s (MONGODB_URI): %v", uri, err)
-	}
+	uri, name := mongotest.Database(t)
 	return "kind: mongodb\nuri: " + uri + "\ndatabase: " + name
 }
 
