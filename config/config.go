@@ -149,8 +149,10 @@ type Session struct {
 	// front. On the embedded store one is made at the first start.
 	Keys [][]byte `yaml:"keys" form:"base64" secret:"true"`
 	// Longest wait for a slot at initialize, whatever waitMs says: MCP clients
-	// give up after 5 s.
-	OpenWait time.Duration `yaml:"openWait" default:"4s" min:"0s" max:"10m"`
+	// give up after 3 s or 5 s, and then nobody reads that the lease is busy.
+	OpenWait time.Duration `yaml:"openWait" default:"2s" min:"0s" max:"10m"`
+	// How long a lost session can be opened again under its id (onLost: reopen).
+	ReopenFor time.Duration `yaml:"reopenFor" default:"24h" min:"1m" max:"720h"`
 	// Sessions without a lease end after this time without a request.
 	Idle time.Duration `yaml:"idle" default:"30m" min:"1s" max:"720h"`
 	// close ends every session at shutdown; handover leaves HTTP sessions to the
@@ -225,9 +227,10 @@ type APIKey struct {
 	UserHeader string `yaml:"userHeader"`
 	// operator: all tenants' leases; tenantAdmin: those of its tenants.
 	Roles []string `yaml:"roles" enum:"operator,tenantAdmin"`
-	// How LEASE_LOST is told: notFound (404, the client opens anew) or reopen
-	// (for clients that stay on their session id).
-	OnLost principal.OnLost `yaml:"onLost" default:"notFound" enum:"notFound,reopen"`
+	// What a lost session answers: reopen (one tools/call says so, and the next
+	// goes on under the client's session id) or notFound (404, and the client opens
+	// anew).
+	OnLost principal.OnLost `yaml:"onLost" default:"reopen" enum:"reopen,notFound"`
 }
 
 // The roles of a key or token besides its scope.

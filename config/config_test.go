@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 			Documents: Documents{Dir: "documents", MongoDB: DocumentDB{Collection: "documents"}, Secrets: "secrets"},
 			Lease: Lease{ReapInterval: 30 * time.Second, ReconcileSafety: time.Minute, PendingTTL: 30 * time.Second,
 				MaxTTL: 24 * time.Hour, MaxWait: time.Minute},
-			Session:   Session{OpenWait: 4 * time.Second, Idle: 30 * time.Minute, OnShutdown: "close"},
+			Session:   Session{OpenWait: 2 * time.Second, ReopenFor: 24 * time.Hour, Idle: 30 * time.Minute, OnShutdown: "close"},
 			Limits:    Limits{RequestBody: 32 << 20, PerPod: 10000, PerPrincipal: 1000, StdioPerTenant: 50, Waiters: 1000, Spool: 2 << 30},
 			Telemetry: Telemetry{SampleRatio: 1},
 			Warnings:  Problems{{File: "gateway.yaml", Key: "identity", What: "it names no credential, so every call is refused; add apiKeys, jwt or, on a loopback listener, anonymous"}},
@@ -102,7 +102,7 @@ tex:
 		if got := g.Tex[0]; got.Auth.Value != "12345" || got.MaxUpload != 60<<20 || got.Mode != "job" || got.Poll.Path != "/tex2pdf/status/{job}" {
 			t.Errorf("tex: %+v", got)
 		}
-		if g.Identity.APIKeys[0].OnLost != "reopen" || g.Identity.APIKeys[1].OnLost != "notFound" {
+		if g.Identity.APIKeys[0].OnLost != "reopen" || g.Identity.APIKeys[1].OnLost != "reopen" {
 			t.Errorf("keys: %+v", g.Identity.APIKeys)
 		}
 	})
@@ -233,7 +233,7 @@ func TestRefusals(t *testing.T) {
 		{"a user header that is none", "identity: {apiKeys: [{name: a, sha256: " + hash + ", tenants: {'*': ['*']}, userHeader: 'X User'}]}\n", "this is not a header name"},
 		{"two keys of one name", "identity: {apiKeys: [{name: a, sha256: " + hash + ", roles: [operator]}, {name: a, sha256: " + strings.Repeat("a", 64) + ", roles: [operator]}]}\n", "identity.apiKeys[1].name: another key has this name"},
 		{"a tenant with a path in it", "identity: {apiKeys: [{name: a, sha256: " + hash + ", tenants: {'../x': ['*']}}]}\n", "a name begins with a letter"},
-		{"onLost", "identity: {apiKeys: [{name: a, sha256: " + hash + ", roles: [operator], onLost: retry}]}\n", `one of notFound, reopen is wanted`},
+		{"onLost", "identity: {apiKeys: [{name: a, sha256: " + hash + ", roles: [operator], onLost: retry}]}\n", `one of reopen, notFound is wanted`},
 		{"a jwt without its audience", "identity: {jwt: {issuer: a, jwksURL: 'https://a/keys'}}\n", "identity.jwt.audience: this key is required"},
 		{"a jwksURL that is none", "identity: {jwt: {issuer: a, audience: b, jwksURL: /keys}}\n", "identity.jwt.jwksURL: an absolute URL is wanted"},
 		{"an origin with a path", "origins: ['https://a.example/x']\n", "origins[0]: an origin is scheme://host"},

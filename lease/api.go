@@ -28,7 +28,7 @@ type Gen string
 type State string
 
 // A holder is PENDING while its levels are booked, HELD while its lease lives,
-// REVOKED from a reap or revocation until an hour after its handler has run.
+// REVOKED from a reap or revocation until Options.MarkLife after its handler has run.
 const (
 	Pending State = "PENDING"
 	Held    State = "HELD"

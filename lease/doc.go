@@ -13,7 +13,7 @@
 //	   ├──────────────────┘   ▼                               │  │
 //	   │                   REVOKED ◀──────────────────────────┘  │
 //	   │                      │     idle, pod dead, revoked,     │
-//	   │ an hour after its    │     close not confirmed          │
+//	   │ MarkLife after its   │     close not confirmed          │
 //	   │ handler has run      │                                  │
 //	   ├──────────────────────┘                                  │
 //	   └─────────────────────────────────────────────────────────┘ Release

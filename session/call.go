@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -18,19 +19,16 @@ func (q *request) call(s *session) *refusal {
 	if !p.traffic.enter(q.share, true) {
 		return p.shareTaken()
 	}
-	defer p.traffic.exit(q.share, true)
+	defer p.traffic.exit(q.share, false)
 	x := q.exchange(s)
 	defer x.cancel(nil)
-	x.uses = q.uses
-	if f := q.enter(s, x); f != nil {
-		return f
-	}
-	defer func() { s.exit(x, p.now()) }()
-
-	h, f := q.check(x.ctx, s, q.uses)
+	x.working.Store(true)
+	defer x.settle()
+	h, f := q.enter(s, x)
 	if f != nil {
 		return f
 	}
+	defer func() { s.exit(x, p.now()) }()
 	if q.doc.MaxCall > 0 {
 		x.until = p.now() + int64(q.doc.MaxCall)
 	}
@@ -41,6 +39,7 @@ func (q *request) call(s *session) *refusal {
 	x.watch(l)
 	defer x.unwatch()
 
+	q.follow(s)
 	q.keepAuthorization(x.ctx, s, h)
 	resp, err := p.send(x.ctx, q.toUpstream(h))
 	if err != nil {
@@ -88,15 +87,18 @@ func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refus
 	if !upstream.Gone(resp.StatusCode, prefix) {
 		return nil
 	}
+	return q.upstreamGone(x, h)
+}
+
+// upstreamGone ends a session that the upstream does not know any more. What was
+// asked is not sent again: nobody knows what has been done of it.
+func (q *request) upstreamGone(x *exchange, h *hold) *refusal {
 	why := upstreamGone
 	if h.child != nil {
 		why = childExited
 	}
-	if q.stays() {
-		q.keepInit(x.ctx, x.s, h) // the release deletes the holder that has it
-	}
 	q.p.end(x.ctx, x.s, h, ending{cause: why, doc: q.doc, authorization: q.authorization()})
-	return q.lossRefusal(x.s, false)
+	return q.cut(x)
 }
 
 // relay passes an answer with content on.
@@ -104,22 +106,34 @@ func (q *request) relay(x *exchange, resp *http.Response) *refusal {
 	k := kindOf(resp.Header)
 	c := x.copy(resp.Body, resp.ContentLength)
 	defer c.free()
-	if k == eventStream && !x.listens() {
-		x.client.await(q.body.B, q.env)
-	} else if k != eventStream {
-		// The last chance to refuse in words; after it the answer has begun.
-		held, broke := c.fill()
-		if broke != nil {
-			return q.failed(x, broke)
-		}
-		if k == jsonBody && resp.StatusCode < 300 && !begins(held) {
-			return upstreamDown(q.server, "its answer is not a JSON-RPC message")
-		}
+	if k == eventStream {
+		x.pending.await()
+	} else if f := q.first(x, c, k == jsonBody && resp.StatusCode < 300); f != nil {
+		return f
 	}
 	answerHeader(q.w, resp, k == eventStream)
 	x.client.begin(resp.StatusCode, k == eventStream)
 	x.finish(c.run(), q)
 	return nil
+}
+
+// first reads the beginning of an answer that is no stream: the last chance to
+// refuse in words.
+func (q *request) first(x *exchange, c *copying, isMessage bool) *refusal {
+	held, broke := c.fill()
+	if broke == nil && isMessage {
+		if !begins(held) {
+			return upstreamDown(q.server, "its answer is not a JSON-RPC message")
+		}
+		broke = c.check(x.pending.await())
+	}
+	if broke == nil {
+		return nil
+	}
+	if errors.Is(broke, errForeign) {
+		q.p.up.CloseIdle() // nobody knows which answers are still on their way
+	}
+	return q.failed(x, broke)
 }
 
 // begins reports whether b can be the beginning of a JSON-RPC message.

@@ -84,10 +84,15 @@ func (o *opening) startChild() *refusal {
 	return upstreamDown(q.server, "its program could not be started; the gateway's log says why")
 }
 
-// endChild ends a child's whole tree and waits until it is gone.
-func (p *Proxy) endChild(ctx context.Context, c *child) {
+// endChild ends a child's whole tree and waits until it is gone. One that nobody
+// has used yet gets no time to end by itself: its slot is wanted.
+func (p *Proxy) endChild(ctx context.Context, c *child, why cause) {
 	c.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), childTimeout)
+		limit := childTimeout
+		if why == openFailed {
+			limit = time.Second
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		defer cancel()
 		outcome := "confirmed"
 		if err := c.bridge.Close(ctx); err != nil {
@@ -112,18 +117,18 @@ func (p *Proxy) endWithChild(s *session, h *hold) {
 	}
 }
 
-// forward takes a stdio session's request to the pod that runs its child.
-func (q *request) forward(st *sealed) *refusal {
+// forwardTo has another pod answer the request; false where that pod is not alive.
+func (q *request) forwardTo(id lease.PodID) (asked bool, f *refusal) {
 	p := q.p
-	if p.opt.Forwarder == nil {
-		return p.childGone(q.r.Context(), st)
+	if p.opt.Forwarder == nil || q.forwarded {
+		return false, nil
 	}
 	pods, err := p.livingPods(q.r.Context())
 	if err != nil {
-		return leaseRefusal(err)
+		return true, leaseRefusal(err)
 	}
 	for _, pod := range pods {
-		if pod.ID != st.Pod {
+		if pod.ID != id {
 			continue
 		}
 		var body []byte
@@ -132,23 +137,47 @@ func (q *request) forward(st *sealed) *refusal {
 		}
 		if err := p.opt.Forwarder.Forward(q.w, q.r, pod, q.caller, q.server, body); err != nil {
 			p.opt.Log.WarnContext(q.r.Context(), "a request could not be forwarded", "pod", pod.ID, "server", q.server, "error", err)
-			return upstreamDown(q.server, "the gateway process that runs it cannot be reached; try again in about 5 s")
+			return true, upstreamDown(q.server, "the gateway process that runs it cannot be reached; try again in about 5 s")
 		}
-		return &refusal{form: silent} // the other pod has answered
+		return true, &refusal{form: silent} // the other pod has answered
 	}
-	return p.childGone(q.r.Context(), st)
+	return false, nil
 }
 
-// childGone says why a stdio session is not in the pod that had it.
-func (p *Proxy) childGone(ctx context.Context, st *sealed) *refusal {
+// adoptChild finds a session whose child does not run here: at the pod that has it,
+// or that has opened it again since, or else nowhere. Then it is lost.
+func (q *request) adoptChild(st *sealed) (*session, *refusal) {
+	p, ctx := q.p, q.r.Context()
+	if st.Pod != p.opt.Pod {
+		if asked, f := q.forwardTo(st.Pod); asked {
+			return nil, f
+		}
+	}
 	if st.Lease.Token == "" {
-		return unknownSession()
+		return nil, unknownSession()
 	}
-	reason := p.opt.Leases.Attach(st.Lease).Loss(ctx).Reason
+	holder, err := p.holder(ctx, lease.Filter{Key: st.Number.key(), States: []lease.State{lease.Held}})
+	if err != nil {
+		return nil, leaseRefusal(err)
+	}
+	if holder != nil && holder.Pod != st.Pod && holder.Pod != p.opt.Pod {
+		if asked, f := q.forwardTo(holder.Pod); asked {
+			return nil, f
+		}
+	}
+	h := &hold{lease: p.opt.Leases.Attach(st.Lease), version: st.Version, endpoint: st.Endpoint}
+	s := q.newSession(st.Number, st.Opened, h)
+	s.lastUse.Store(p.now())
+	if standing := p.enlist(s); standing != s {
+		return standing, nil // by a request beside this one
+	}
+	reason := p.opt.Leases.LostReason(ctx, st.Lease.Token)
+	e := ending{cause: leaseGone, reason: reason}
 	if reason == "" && st.Pod != p.opt.Pod {
-		reason = lease.ReasonPod
+		e.cause = podGone
 	}
-	return sessionLost(reason, false)
+	p.end(ctx, s, h, e)
+	return s, nil
 }
 
 // podCache keeps the list of living pods for a moment, so that a chatty stdio

@@ -35,7 +35,8 @@ type clientSide struct {
 	over  bool       // the handler has returned: w is no longer ours
 	left  bool       // the client has gone
 	sse   wire.Stream
-	waits *wire.Answers // of a stream that answers a POST: the requests without a response
+
+	passed func(b []byte, left bool) // told of each part of a stream, under mu
 }
 
 func (c *clientSide) init(w http.ResponseWriter, epoch time.Time) { c.w, c.epoch = w, epoch }
@@ -95,22 +96,22 @@ func (c *clientSide) write(b []byte) bool {
 
 // put is write under the lock.
 func (c *clientSide) put(b []byte) {
-	if c.left {
-		return
-	}
-	now := c.now()
-	c.writing.Store(now)
-	_, err := c.w.Write(b)
-	if err == nil && c.stream.Load() {
-		c.sse.Feed(b)
-		if c.waits != nil {
-			c.waits.Feed(b)
+	stream := c.stream.Load()
+	if !c.left {
+		now := c.now()
+		c.writing.Store(now)
+		_, err := c.w.Write(b)
+		if err == nil && stream {
+			c.sse.Feed(b)
+			err = c.flush()
 		}
-		err = c.flush()
+		c.writing.Store(0)
+		c.lastOut.Store(now)
+		c.left = err != nil
 	}
-	c.writing.Store(0)
-	c.lastOut.Store(now)
-	c.left = err != nil
+	if stream && c.passed != nil {
+		c.passed(b, c.left)
+	}
 }
 
 func (c *clientSide) flush() error {
@@ -119,19 +120,6 @@ func (c *clientSide) flush() error {
 		return nil
 	}
 	return http.NewResponseController(c.w).Flush()
-}
-
-// await follows the event stream that answers a POST, so that each of its
-// requests gets a response.
-func (c *clientSide) await(body []byte, env *wire.Envelope) {
-	for i := range env.Messages {
-		if m := &env.Messages[i]; m.Request() {
-			if c.waits == nil {
-				c.waits = new(wire.Answers)
-			}
-			c.waits.Await(m.ID.Of(body))
-		}
-	}
 }
 
 // errUnanswered says that a stream ended as it should and left a request without
@@ -153,7 +141,7 @@ func (x *exchange) finish(err error, q *request) {
 	}
 	cause := context.Cause(x.ctx)
 	if err == nil {
-		if c.waits == nil || !c.waits.Open() || c.sse.HasIDs() {
+		if !c.stream.Load() || !x.pending.open() || c.sse.HasIDs() {
 			return
 		}
 		err = errUnanswered
@@ -167,14 +155,14 @@ func (x *exchange) finish(err error, q *request) {
 	}
 	var f *refusal
 	if l := lossOf(x.ctx); l != nil {
-		f = q.told(l)
+		f = q.told(x.s, l)
 	} else {
 		f = q.failed(x, err)
 	}
 	var out []byte
 	for i := range q.env.Messages {
-		if m := &q.env.Messages[i]; m.Request() && (c.waits == nil || c.waits.Waits(m.ID.Of(q.body.B))) {
-			out = wire.AppendEvent(out, f.render(m.ID.Of(q.body.B)))
+		if m := &q.env.Messages[i]; m.Request() && x.pending.without(m.ID.Of(q.body.B)) {
+			out = wire.AppendEvent(out, f.respond(m, q.body.B))
 		}
 	}
 	if len(out) > 0 {

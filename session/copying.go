@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
 
 // Buffers that answers are copied through. A listening stream holds its own for
@@ -26,8 +28,9 @@ type copying struct {
 	buf   []byte
 	call  *[callBuffer]byte // where buf is the pool's
 	large *[largeBuffer]byte
-	held  int   // bytes in buf that have been read and not written
-	err   error // how the answer has ended
+	held  int           // bytes in buf that have been read and not written
+	err   error         // how the answer has ended
+	json  *wire.Answers // of a JSON answer to requests
 }
 
 // copy prepares a copy; size is the answer's length where it is known, or -1.
@@ -76,19 +79,57 @@ func (c *copying) fill() (held []byte, broke error) {
 	return c.buf[:c.held], broke
 }
 
+// maxUnknown is how much of an answer is held back until its id has come, which
+// many servers write behind the result.
+const maxUnknown = 1 << 20
+
+// errForeign says that an answer is another request's.
+var errForeign = errors.New("session: the answer has another id than the request")
+
+// check follows a JSON answer and holds it back until it is known to be the
+// request's, or maxUnknown have come. What comes later is followed by run.
+func (c *copying) check(a *wire.Answers) error {
+	c.json = a
+	seen := 0
+	for {
+		a.FeedJSON(c.buf[seen:c.held])
+		seen = c.held
+		switch {
+		case a.Foreign():
+			return errForeign
+		case a.Known() || c.err != nil || c.held >= maxUnknown:
+			return nil
+		}
+		// A buffer of its own from here on: those of the pools have one size.
+		larger := make([]byte, min(2*len(c.buf), maxUnknown))
+		copy(larger, c.buf[:c.held])
+		c.free()
+		c.buf = larger
+		if _, broke := c.fill(); broke != nil {
+			return broke
+		}
+	}
+}
+
 // run copies until the answer ends; then it returns nil. A client that has left
-// does not stop it, unless nobody but the client wants the stream.
+// does not stop it, unless nobody but the client wants the rest.
 func (c *copying) run() error {
 	x := c.x
+	followed := c.held
 	for {
 		if c.held == 0 && c.err == nil {
 			c.held, c.err = c.from.Read(c.buf)
 		}
 		if c.held > 0 {
 			x.alive()
+			if c.json != nil && followed == 0 {
+				if c.json.FeedJSON(c.buf[:c.held]); c.json.Foreign() {
+					return errForeign
+				}
+			}
 			reads := x.client.write(c.buf[:c.held])
-			c.held = 0
-			if !reads && x.listens() {
+			c.held, followed = 0, 0
+			if !reads && (x.listens() || x.answered.Load()) {
 				return nil
 			}
 		}

@@ -23,6 +23,7 @@ const (
 	openFailed                  // or its client was gone before the answer
 	leaseGone                   // idle, dead pod or revoked, as a check has found
 	revoked                     // the same, as the mark's handler is told, which ends the upstream session itself
+	podGone                     // the pod that had the child is gone
 	replaced                    // by its owner's next session (onBusy: replaceOwn)
 	upstreamGone                // the upstream says that it does not know the session
 	childExited                 // the stdio server's program, or an sse server's stream, has ended by itself
@@ -39,7 +40,11 @@ type consequences struct {
 	upstream bool // end the upstream session; else it is gone, out of reach or handed over
 	release  bool // give the lease back; else it is gone already or handed over
 	delist   bool // the pod need not remember the session
-	says     string
+	// why is what the lease's mark tells whoever comes later, on any pod: with it a
+	// client that stays on its id has its session opened again. Without it nothing
+	// of the session is left.
+	why  lease.Reason
+	says string // in the log
 }
 
 func (c cause) consequences() consequences {
@@ -54,17 +59,21 @@ func (c cause) consequences() consequences {
 		// The mark's handler sends the DELETE as well, until it is confirmed; this
 		// one makes sure that no client is told before it has been tried.
 		return consequences{to: lost, upstream: true, says: "session lost its lease"}
+	case podGone:
+		return consequences{to: lost, release: true, why: lease.ReasonPod}
 	case replaced:
-		return consequences{to: ended, upstream: true, release: true, delist: true, says: "session replaced by a new one of its owner"}
+		return consequences{to: lost, upstream: true, release: true, why: lease.ReasonReplaced, says: "session replaced by a new one of its owner"}
 	case upstreamGone:
 		// Some answer so for a method or a tool that they do not know, and the
 		// session lives on: it must not outlive its slot.
-		return consequences{to: lost, upstream: true, release: true, says: "the upstream has ended a session"}
+		return consequences{to: lost, upstream: true, release: true, why: lease.ReasonCrashed, says: "the upstream has ended a session"}
 	case childExited:
-		return consequences{to: lost, release: true, says: "a server's program or event stream has ended by itself"}
+		return consequences{to: lost, release: true, why: lease.ReasonCrashed, says: "a server's program or event stream has ended by itself"}
 	case leadsElsewhere:
-		return consequences{to: lost, release: true, says: "a session's server has another address now"}
-	case unused, shutdown:
+		return consequences{to: lost, release: true, why: lease.ReasonMoved, says: "a session's server has another address now"}
+	case shutdown:
+		return consequences{to: lost, upstream: true, release: true, delist: true, why: lease.ReasonShutdown}
+	case unused:
 		return consequences{to: ended, upstream: true, release: true, delist: true}
 	case handover:
 		return consequences{to: ended, delist: true}
@@ -107,6 +116,9 @@ type ending struct {
 // has done so, or that the session was opened again. Nothing else ends one.
 func (p *Proxy) end(ctx context.Context, s *session, h *hold, e ending) bool {
 	means := e.cause.consequences()
+	if e.reason == "" {
+		e.reason = means.why
+	}
 	l := &loss{cause: e.cause, reason: e.reason, tried: make(chan struct{})}
 	if !s.leave(h, means.to, l) {
 		return false
@@ -131,12 +143,12 @@ func (p *Proxy) letGo(ctx context.Context, where scope, h *hold, e ending) {
 	confirmed := true
 	switch {
 	case h.child != nil:
-		p.endChild(ctx, h.child)
+		p.endChild(ctx, h.child, e.cause)
 	case means.upstream && h.upstream != "":
 		confirmed = p.endUpstream(ctx, where, h, e)
 	}
 	if means.release {
-		p.release(ctx, h.lease, confirmed)
+		p.release(ctx, h.lease, means.why, confirmed)
 	}
 }
 
@@ -180,16 +192,22 @@ func (p *Proxy) deleteUpstream(ctx context.Context, doc *server.Document, id ups
 	return outcome, err
 }
 
-// release gives a lease back, with a mark where the upstream session may still
-// live, so that the sweeps go on ending it.
-func (p *Proxy) release(ctx context.Context, l *lease.Lease, confirmed bool) {
+// release gives a lease back, with a mark that says why where there is a reason,
+// and one where the upstream session may still live, so that the sweeps go on
+// ending it.
+func (p *Proxy) release(ctx context.Context, l *lease.Lease, why lease.Reason, confirmed bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	give := l.Release
-	if !confirmed {
-		give = l.ReleaseUnconfirmed
+	var err error
+	switch {
+	case why != "":
+		err = l.ReleaseAs(ctx, why, confirmed)
+	case !confirmed:
+		err = l.ReleaseUnconfirmed(ctx)
+	default:
+		err = l.Release(ctx)
 	}
-	if err := give(ctx); err != nil {
+	if err != nil {
 		// Where the holder still stands, the idle reap takes it after its TTL, and
 		// its handler finds the upstream session gone. Where only counters are
 		// left, the reconciler sets them right.
@@ -201,13 +219,14 @@ func (p *Proxy) release(ctx context.Context, l *lease.Lease, confirmed bool) {
 // release (spec §7).
 func (q *request) delete(s *session) *refusal {
 	ctx := context.WithoutCancel(q.r.Context())
-	h, f := q.check(ctx, s, false)
+	h, f := q.check(ctx, s)
 	if f != nil {
 		return f
 	}
-	if !q.p.end(ctx, s, h, ending{cause: byClient, doc: q.doc, authorization: q.authorization()}) {
-		return q.lossRefusal(s, false)
+	if h == nil || !q.p.end(ctx, s, h, ending{cause: byClient, doc: q.doc, authorization: q.authorization()}) {
+		if f := q.lost(s); f != nil {
+			return f
+		}
 	}
-	q.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return accepted(http.StatusNoContent)
 }

@@ -26,7 +26,7 @@ func capOne(r *rig) {
 func TestOnTheRealEngine(t *testing.T) {
 	r := pod(t, "pod-a", storetest.NewMemory(time.Now), capOne)
 	id := r.open()
-	e := r.do("POST", "", initBody).want(t, 200, 429, "LEASE_BUSY")
+	e := r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
 	if e.Error.Data["level"] != "user" || e.Error.Data["cap"] != 1.0 {
 		t.Errorf("%v", e)
 	}
@@ -38,7 +38,7 @@ func TestOnTheRealEngine(t *testing.T) {
 	}
 	id = r.open()
 	hs, err := r.engine.Find(t.Context(), lease.Filter{})
-	if err != nil || len(hs) != 1 || hs[0].Payload["sessionId"] != "upstream-2" || hs[0].Payload["initialize"] != initBody {
+	if err != nil || len(hs) != 1 || hs[0].Payload["sessionId"] != "upstream-2" || string(r.proxy.openInit(hs[0].Payload)) != initBody {
 		t.Fatalf("%v, %+v", err, hs)
 	}
 	s := r.begin("GET", id, "")

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/routing"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 // Why an exchange was cancelled, besides a *loss.
@@ -17,6 +19,8 @@ var (
 	errTooLong = errors.New("session: the call took too long")
 	errStopped = errors.New("session: the gateway is stopping")
 	errStuck   = errors.New("session: the client does not read")
+
+	errTakenOver = errors.New("session: a newer stream has taken over")
 )
 
 // exchange is one request on its way through: the upstream's answer flows to
@@ -31,7 +35,12 @@ type exchange struct {
 
 	next, prev *exchange // in s.first, under s.mu
 
-	uses    bool          // a tools/call: its lease is in use
+	pending  pending
+	working  atomic.Bool // something is pending that a drain waits for
+	inUse    atomic.Bool // something is pending that uses the lease
+	answered atomic.Bool // nobody waits for more of the upstream's answer
+	resumes  bool        // a GET for the rest of some stream
+
 	silence time.Duration // longest silence of the upstream; 0 for streams that listen
 	until   int64         // Proxy.now() at which the call is too long; 0 for never
 	active  atomic.Int64  // Proxy.now() of the upstream's last sign of life
@@ -48,15 +57,45 @@ type exchange struct {
 // that leaves its POST has not cancelled: only what ends the exchange itself ends
 // the upstream request.
 func (q *request) exchange(s *session) *exchange {
-	x := &exchange{p: q.p, s: s}
+	x := &exchange{p: q.p, s: s, resumes: q.r.Header.Get(upstream.HeaderLastEventID) != ""}
+	x.pending.q = q
 	x.client.init(q.w, q.p.epoch)
+	x.client.passed = x.passed
 	ctx := q.r.Context()
 	if q.r.Method == http.MethodPost {
 		x.silence = q.doc.Timeout
 		ctx = context.WithoutCancel(ctx)
 	}
+	if q.doc.Transport == "stdio" {
+		// Also of what does not reach the answer, such as progress for a client that
+		// takes JSON only.
+		ctx = routing.WithActivity(ctx, x.alive)
+	}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	return x
+}
+
+// passed follows a stream that has gone by the client's side.
+func (x *exchange) passed(b []byte, left bool) {
+	done, asked := x.pending.feed(b)
+	if done {
+		x.answered.Store(true)
+		x.settle()
+	}
+	if len(asked) > 0 && !left && x.s != nil {
+		x.s.asks(x, asked)
+	}
+}
+
+// settle notes that nothing is pending any more: the lease is not in use, and no
+// drain waits. The stream may go on as long as its session lives.
+func (x *exchange) settle() {
+	if x.inUse.CompareAndSwap(true, false) {
+		x.s.calls.Add(-1)
+	}
+	if x.working.CompareAndSwap(true, false) {
+		x.p.traffic.over()
+	}
 }
 
 // listens reports whether nobody but the client wants the answer.
@@ -74,7 +113,7 @@ func (x *exchange) watch(l *lease.Lease) {
 	now := x.p.now()
 	x.active.Store(now)
 	x.client.lastOut.Store(now)
-	x.keeper = lease.NewKeeper(l, x.uses, time.Now())
+	x.keeper = lease.NewKeeper(l, x.inUse.Load(), time.Now())
 	x.timerMu.Lock()
 	defer x.timerMu.Unlock()
 	x.timer = time.AfterFunc(x.due(now), x.tick)
@@ -105,10 +144,10 @@ func (x *exchange) due(now int64) time.Duration {
 	if at := x.keeper.Next(); !at.IsZero() {
 		next = min(next, now+int64(time.Until(at)))
 	}
-	if x.silence > 0 && x.paused.Load() == 0 {
+	if x.waits() {
 		consider(x.active.Load() + int64(x.silence))
 	}
-	if x.until > 0 {
+	if x.until > 0 && !x.answered.Load() {
 		consider(x.until)
 	}
 	if x.client.stream.Load() {
@@ -127,9 +166,9 @@ func (x *exchange) tick() {
 	now := x.p.now()
 	if since := x.client.writing.Load(); since > 0 && now-since >= int64(stuckAfter) {
 		x.stop(errStuck)
-	} else if x.until > 0 && now >= x.until {
+	} else if x.until > 0 && !x.answered.Load() && now >= x.until {
 		x.stop(errTooLong)
-	} else if x.silence > 0 && x.paused.Load() == 0 && now-x.active.Load() >= int64(x.silence) {
+	} else if x.waits() && now-x.active.Load() >= int64(x.silence) {
 		x.stop(errSilent)
 	}
 	if x.ctx.Err() == nil {
@@ -158,7 +197,7 @@ func (x *exchange) keep() {
 	}
 	ctx := context.WithoutCancel(x.ctx)
 	h := x.s.hold.Load()
-	x.keeper.Lease = h.lease
+	x.keeper.Lease, x.keeper.Uses = h.lease, x.inUse.Load()
 	err := x.keeper.Tick(ctx, time.Now())
 	if err == nil {
 		return
@@ -174,8 +213,19 @@ func (x *exchange) keep() {
 func (x *exchange) pause() { x.paused.Add(1) }
 
 func (x *exchange) resume() {
-	x.alive()
 	x.paused.Add(-1)
+	x.restart()
+}
+
+// waits reports whether the upstream owes a sign of life within silence: it does
+// not while the client owes an answer to a request of the server's.
+func (x *exchange) waits() bool {
+	return x.silence > 0 && !x.answered.Load() && x.paused.Load() == 0 && (x.s == nil || x.s.owes.Load() == 0)
+}
+
+// restart has the clock of the upstream's silence begin anew.
+func (x *exchange) restart() {
+	x.alive()
 	x.timerMu.Lock()
 	defer x.timerMu.Unlock()
 	if !x.stopped && x.timer != nil && x.ctx.Err() == nil {

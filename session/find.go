@@ -47,10 +47,7 @@ func (q *request) inSession(do func(*request, *session) *refusal) *refusal {
 func (q *request) adopt(st *sealed) (*session, *refusal) {
 	p := q.p
 	if st.Pod != "" {
-		if st.Pod == p.opt.Pod || q.forwarded {
-			return nil, p.childGone(q.r.Context(), st)
-		}
-		return nil, q.forward(st)
+		return q.adoptChild(st)
 	}
 	if p.table.entombed(st.Number) {
 		return nil, unknownSession()
@@ -81,19 +78,22 @@ func (p *Proxy) holder(ctx context.Context, f lease.Filter) (*lease.Holder, erro
 	return &hs[0], nil
 }
 
-// check asks the store before a use (spec §3) and returns what the session holds.
-// A use touches the lease; anything else only looks, and goes on where the store
-// cannot be reached: it is no use of the resource.
-func (q *request) check(ctx context.Context, s *session, uses bool) (*hold, *refusal) {
+// check asks the store before a use (spec §3) and returns what the session holds;
+// nil where it is lost. A use touches the lease; anything else only looks, and goes
+// on where the store cannot be reached: it is no use of the resource.
+func (q *request) check(ctx context.Context, s *session) (*hold, *refusal) {
+	if !s.isAlive() {
+		return nil, nil
+	}
 	// A second time where another pod has opened the session again.
 	for h := s.hold.Load(); ; {
-		err := look(ctx, h.lease, uses)
+		err := look(ctx, h.lease, q.uses)
 		if err == nil {
 			return h, nil
 		}
 		reason, gone := lease.Lost(err)
 		if !gone {
-			if !uses {
+			if !q.uses {
 				return h, nil
 			}
 			q.p.opt.Log.WarnContext(ctx, "a lease could not be checked", "session", s.number, "error", err)
@@ -104,8 +104,9 @@ func (q *request) check(ctx context.Context, s *session, uses bool) (*hold, *ref
 			h = next
 			continue
 		}
+		q.counted = true
 		q.p.end(ctx, s, h, ending{cause: leaseGone, reason: reason, authorization: q.authorization()})
-		return nil, q.lossRefusal(s, true)
+		return nil, nil
 	}
 }
 

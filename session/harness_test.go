@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -274,7 +275,7 @@ func newRig(t testing.TB, edit ...func(*rig)) *rig {
 		Timeout: 10 * time.Second, InitTimeout: 5 * time.Second, MaxCall: time.Hour, OnBusy: "refuse", Lease: "browser"},
 		def: &definition.Definition{Name: "browser", Resource: "browser", Caps: map[definition.Level]definition.Cap{definition.User: 1000}, TTL: time.Hour}}
 	r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 1000, PerPrincipal: 100, StdioPerTenant: 10})
-	r.caller.Store(&principal.Caller{Principal: principal.Principal{Tenant: "acme", Project: "thesis", User: "u42", Issuer: "key:writer"}})
+	r.caller.Store(&principal.Caller{Principal: principal.Principal{Tenant: "acme", Project: "thesis", User: "u42", Issuer: "key:writer"}, OnLost: "notFound"})
 	for _, e := range edit {
 		e(r)
 	}
@@ -538,6 +539,10 @@ func (u *testUpstream) post(w http.ResponseWriter, r *http.Request, body []byte)
 		_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
 		return
 	}
+	var m struct{ ID json.RawMessage }
+	if err := json.Unmarshal(body, &m); err != nil {
+		u.t.Error(err)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, m.ID)
 }

@@ -22,6 +22,7 @@ const maxInitAnswer = 4 << 20
 var (
 	errNoResult    = errors.New("session: not a result of initialize")
 	errInitTimeout = errors.New("session: initialize took too long")
+	errGivenUp     = errors.New("session: the client has gone before it had the answer to its initialize")
 )
 
 // initialize opens the upstream session within initTimeoutSeconds.
@@ -67,9 +68,11 @@ func (o *opening) failed(err error) *refusal {
 	if l := lossOf(x.ctx); l != nil {
 		return lostAtOpen(l.reason)
 	}
-	switch {
-	case errors.Is(context.Cause(x.ctx), errInitTimeout):
+	switch cause := context.Cause(x.ctx); {
+	case errors.Is(cause, errInitTimeout):
 		return q.slowInit()
+	case errors.Is(cause, errGivenUp):
+		return &refusal{form: silent}
 	case o.childEnded():
 		return o.endedEarly()
 	}
@@ -189,18 +192,18 @@ func (a *initAnswer) read(id []byte) error {
 
 // takes notes the result if the message answers id.
 func (a *initAnswer) takes(message, id []byte) bool {
-	got, ok := wire.ReadAnswer(message, id)
+	answer, ok := wire.ReadAnswer(message, id)
 	if !ok {
 		return false
 	}
-	if got.Error != nil {
+	if answer.Error != nil {
 		a.refused = true
 		return true
 	}
 	var result struct {
 		ProtocolVersion string `json:"protocolVersion"`
 	}
-	if json.Unmarshal(got.Result, &result) != nil || result.ProtocolVersion == "" || len(result.ProtocolVersion) > 64 {
+	if json.Unmarshal(answer.Result, &result) != nil || result.ProtocolVersion == "" || len(result.ProtocolVersion) > 64 {
 		return false
 	}
 	a.version = result.ProtocolVersion

@@ -1,9 +1,12 @@
 package session
 
 import (
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
+	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 // listen serves a client's GET: the upstream's own stream. Its lease is looked at
@@ -14,50 +17,78 @@ func (q *request) listen(s *session) *refusal {
 		return p.shareTaken()
 	}
 	defer p.traffic.exit(q.share, false)
-	if s.streams() >= maxStreams {
-		return tooManyStreams()
-	}
 	x := q.exchange(s)
 	defer x.cancel(nil)
-	if f := q.enter(s, x); f != nil {
-		return f
-	}
-	defer func() { s.exit(x, p.now()) }()
-	h, f := q.check(x.ctx, s, false)
+	h, f := q.enter(s, x)
 	if f != nil {
 		return f
 	}
+	defer func() { s.exit(x, p.now()) }()
 	if p.draining.Load() {
 		return stopping()
 	}
 	x.watch(h.lease)
 	defer x.unwatch()
 
-	resp, err := p.send(x.ctx, q.toUpstream(h))
+	resp, err := q.openStream(x, h)
 	if err != nil {
 		return q.failed(x, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode == http.StatusMethodNotAllowed {
-		httpbody.Drain(resp.Body)
-		return wrongVerb("the server has no stream for GET", "POST, DELETE")
-	}
-	if f := q.lostUpstream(x, h, resp); f != nil {
+	if f := q.streams(x, h, resp); f != nil {
 		return f
 	}
-	if why := unusable(resp, q.doc.Auth.Type == "forward", false); why != "" {
-		httpbody.Drain(resp.Body)
-		return upstreamDown(q.server, why)
-	}
-	stream := kindOf(resp.Header) == eventStream
-	if !stream && resp.StatusCode < 300 {
-		httpbody.Drain(resp.Body)
-		return upstreamDown(q.server, "its answer to GET is not an event stream")
-	}
-	answerHeader(q.w, resp, stream)
-	x.client.begin(resp.StatusCode, stream)
+	answerHeader(q.w, resp, true)
+	x.client.begin(resp.StatusCode, true)
+	x.pending.await()
 	if err := x.copyAll(resp.Body); err != nil && q.there() {
 		x.finish(err, nil)
 	}
 	return nil
+}
+
+// takeOverFor is how long a server may still hold the stream of which another one
+// takes the place.
+const takeOverFor = 2 * time.Second
+
+// openStream asks the upstream for its stream. The newest takes over: a server
+// that has one stream refuses it until it has seen the end of the older one.
+func (q *request) openStream(x *exchange, h *hold) (*http.Response, error) {
+	until := time.Now()
+	if x.s.takeOver(x) {
+		until = until.Add(takeOverFor)
+	}
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		resp, err := q.p.send(x.ctx, q.toUpstream(h))
+		if err != nil || resp.StatusCode != http.StatusConflict || time.Now().Add(wait).After(until) {
+			return resp, err
+		}
+		httpbody.Drain(resp.Body)
+		select {
+		case <-time.After(wait):
+		case <-x.ctx.Done():
+		}
+	}
+}
+
+// streams refuses what is no stream. That a session is gone is only said by a body
+// that names it: a server without a route for GET answers with any status and text.
+func (q *request) streams(x *exchange, h *hold, resp *http.Response) *refusal {
+	status := resp.StatusCode
+	if status < 300 && kindOf(resp.Header) == eventStream && !compressed(resp.Header) {
+		return nil
+	}
+	prefix := httpbody.Drain(resp.Body)
+	switch {
+	case status >= 400 && status < 500 && h.hasSession() && upstream.NamesSession(prefix):
+		return q.upstreamGone(x, h)
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests,
+		status >= 500 && status != http.StatusNotImplemented, compressed(resp.Header):
+		why := unusable(resp, q.doc.Auth.Type == "forward", false)
+		if why == "" {
+			why = fmt.Sprintf("it answered HTTP %d", status)
+		}
+		return upstreamDown(q.server, why)
+	}
+	return wrongVerb("the server has no stream for GET", "POST, DELETE")
 }

@@ -1,95 +1,192 @@
 package session
 
 import (
-	"cmp"
 	"context"
+	"net/http"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// enter notes an exchange in its session, or says why it cannot. A lost session
-// of a caller that stays on its id is opened again here.
-func (q *request) enter(s *session, x *exchange) *refusal {
-	for range 3 {
-		if s.enter(x) != nil {
-			return nil
+// enter notes an exchange in its session and returns what the session holds, its
+// lease checked just now, or says why not. A lost session of a caller that stays on
+// its id is opened again here.
+func (q *request) enter(s *session, x *exchange) (*hold, *refusal) {
+	for range 4 {
+		if q.uses {
+			if l := q.untold(s); l != nil {
+				return nil, l
+			}
 		}
-		if !q.mayReopen(s) {
-			break
+		h, f := q.check(x.ctx, s)
+		if f != nil {
+			return nil, f
 		}
-		if f := q.reopen(s); f != nil {
-			return f
+		if h != nil {
+			switch now := s.enter(x); {
+			case now == h:
+				return h, nil
+			case now != nil: // opened again since the check
+				s.exit(x, q.p.now())
+				continue
+			}
+		}
+		if f := q.lost(s); f != nil {
+			return nil, f
 		}
 	}
-	return q.lossRefusal(s, false)
+	return nil, upstreamDown(q.server, "its session is lost again and again; try again in about 5 s")
 }
 
-// told is what a client is told of a loss where nobody can ask the store.
-func (q *request) told(l *loss) *refusal {
+// untold tells a tools/call of a loss that the client does not know of: its next
+// call goes to a session without the state that it believes in. That is said once.
+func (q *request) untold(s *session) *refusal {
+	if !q.stays() {
+		return nil
+	}
+	s.mu.Lock()
+	l, lostNow := s.untold, s.phase == lost
+	s.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	h := s.hold.Load()
+	if lostNow {
+		if s.lossSeen(q.r.Context()); !q.reopens(s, l, h) {
+			return nil
+		}
+	}
+	reason := q.reasonOf(l, h)
+	q.countLoss(h)
+	s.mu.Lock()
+	told := s.untold != l
+	s.untold = nil
+	s.mu.Unlock()
+	if told {
+		return nil // by a call beside this one
+	}
+	return toldOnce(reason, lostNow)
+}
+
+// lost says what a request on a lost session is answered, or opens it again; nil
+// means that it has been.
+func (q *request) lost(s *session) *refusal {
+	ctx := context.WithoutCancel(q.r.Context())
+	l := s.lossSeen(ctx)
+	if l == nil {
+		return nil // opened again beside this request
+	}
 	if l.cause.consequences().to != lost {
 		return unknownSession()
 	}
-	return sessionLost(l.reason, q.stays())
-}
-
-// lossRefusal answers a request on a session that is not alive. Counted says that a
-// check of the lease has just found the loss, and has counted it.
-func (q *request) lossRefusal(s *session, counted bool) *refusal {
-	ctx := context.WithoutCancel(q.r.Context())
-	l := s.lossSeen(ctx)
-	if l == nil || l.cause.consequences().to != lost {
-		return unknownSession()
-	}
 	h := s.hold.Load()
-	reason := l.reason
-	if !counted || reason == "" {
-		// The upstream may have forgotten the session since another pod's handler
-		// ended it: then the mark knows why.
-		reason = cmp.Or(reason, h.lease.Loss(ctx).Reason)
+	if !q.reopens(s, l, h) {
+		q.countLoss(h)
+		if h.lease.Noop() {
+			return unknownSession() // there was no lease to lose
+		}
+		return sessionLost(q.reasonOf(l, h), false)
 	}
-	if q.stays() && q.waits && q.keepInit(ctx, s, h) {
-		s.mu.Lock()
-		before := s.told
-		s.told = true
-		s.mu.Unlock()
-		if !before {
-			return sessionLost(reason, true)
+	if q.uses {
+		if f := q.untold(s); f != nil {
+			return f
 		}
 	}
-	if h.lease.Noop() {
-		return unknownSession() // there was no lease to lose
+	switch {
+	case q.r.Method == http.MethodGet:
+		// A client that is told 404 here closes, and one that is told 405 goes on.
+		return wrongVerb("the session is lost; the next request on POST opens it again", "POST, DELETE")
+	case q.r.Method == http.MethodDelete:
+		s.endLost()
+		return accepted(http.StatusNoContent)
+	case !q.waits:
+		return accepted(http.StatusAccepted) // there is nobody whom it could concern
+	case q.p.draining.Load():
+		return stopping()
 	}
-	return sessionLost(reason, false)
+	f := q.reopen(s)
+	if f != nil && q.uses {
+		f.form = asResult
+	}
+	return f
 }
 
-// keepInit makes sure that the initialize of the session is at hand.
-func (q *request) keepInit(ctx context.Context, s *session, h *hold) bool {
+// cut answers a request whose session was lost under it and of whose answer
+// nothing has gone out. It is not sent again: nobody knows what has been done of it.
+func (q *request) cut(x *exchange) *refusal {
+	l := lossOf(x.ctx)
+	if l == nil {
+		return sessionLost("", q.stays())
+	}
+	<-l.tried // bounded by upstream.EndTimeout and childTimeout
+	h := x.s.hold.Load()
+	if q.r.Method != http.MethodPost || !q.waits || !q.reopens(x.s, l, h) {
+		if f := q.lost(x.s); f != nil {
+			return f
+		}
+	}
+	q.countLoss(h)
+	return q.told(x.s, l)
+}
+
+// told is what a client is told of a loss in the middle of an answer, where nobody
+// can ask the store.
+func (q *request) told(s *session, l *loss) *refusal {
+	if l.cause.consequences().to != lost {
+		return unknownSession()
+	}
+	if !q.stays() {
+		return sessionLost(l.reason, false)
+	}
+	if !q.uses {
+		return sessionLost(l.reason, true)
+	}
+	s.mu.Lock()
+	if s.untold == l {
+		s.untold = nil
+	}
+	s.mu.Unlock()
+	return toldOnce(l.reason, true)
+}
+
+// reasonOf is why a session was lost. The upstream may have forgotten it since
+// another pod's handler ended it: then the mark knows why.
+func (q *request) reasonOf(l *loss, h *hold) lease.Reason {
+	if l.reason != "" || h.lease.Noop() {
+		return l.reason
+	}
+	return q.p.opt.Leases.LostReason(context.WithoutCancel(q.r.Context()), h.lease.Ref().Token)
+}
+
+// countLoss has the engine count a client that is told of a loss, where no check
+// of this request has found it.
+func (q *request) countLoss(h *hold) {
+	if !q.counted {
+		q.counted = true
+		h.lease.Loss(context.WithoutCancel(q.r.Context()))
+	}
+}
+
+// reopens reports whether a lost session can be opened again: its caller stays on
+// its id, the session was not ended by its client, which leaves no reason behind,
+// and its initialize is kept, here or in the mark of its lease.
+func (q *request) reopens(s *session, l *loss, h *hold) bool {
+	if !q.stays() || !h.lease.Noop() && q.reasonOf(l, h) == "" {
+		return false
+	}
 	s.mu.Lock()
 	has := len(s.init) > 0
 	s.mu.Unlock()
-	if has {
-		return true
+	if has || h.lease.Noop() {
+		return has
 	}
-	if h.lease.Noop() {
-		return false
-	}
+	ctx := context.WithoutCancel(q.r.Context())
 	holder, err := q.p.holder(ctx, lease.Filter{Token: h.lease.Ref().Token, States: []lease.State{lease.Held, lease.Revoked}})
-	if err != nil || holder == nil || holder.Payload[payInit] == "" {
+	if err != nil || holder == nil {
 		return false
 	}
+	init := q.p.openInit(holder.Payload)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.init = []byte(holder.Payload[payInit])
-	return true
-}
-
-// mayReopen reports whether this request opens its lost session again: the next
-// call after the client has been told.
-func (q *request) mayReopen(s *session) bool {
-	if !q.stays() || !q.waits || q.p.draining.Load() || !q.env.Batch && q.env.One().Method == "ping" {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.phase == lost && s.told && len(s.init) > 0
+	s.init = init
+	return len(init) > 0
 }

@@ -111,7 +111,7 @@ func TestALossInACall(t *testing.T) {
 		id := r.open()
 		r.up.onCall = func(w http.ResponseWriter, req *http.Request, _ string, _ []byte) bool {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"jsonrpc":`+strings.Repeat(" ", 64<<10))
+			_, _ = io.WriteString(w, `{"id":7,"jsonrpc":`+strings.Repeat(" ", 64<<10))
 			w.(http.Flusher).Flush()
 			r.up.entered <- "x"
 			<-req.Context().Done()
@@ -236,7 +236,7 @@ func TestAnUpstreamThatForgetsItsSession(t *testing.T) {
 		r.up.sessions, r.up.gone = map[string]bool{}, status
 		r.up.mu.Unlock()
 		e := r.do("POST", id, call(7, "x")).want(t, 404, 410, "LEASE_LOST")
-		if e.Error.Data["reason"] != "unknown" || r.engine.held() != 0 {
+		if e.Error.Data["reason"] != "crashed" || r.engine.held() != 0 {
 			t.Errorf("%+v, %d leases", e, r.engine.held())
 		}
 		r.do("GET", id, "").want(t, 404, 410, "LEASE_LOST")
@@ -394,7 +394,7 @@ func TestRevocation(t *testing.T) {
 		r.caller.Store(reopener())
 		id := r.open()
 		old := r.engine.revoke(lease.ReasonIdle)
-		r.do("POST", id, call(1, "x")).want(t, 200, 410, "LEASE_LOST")
+		r.do("POST", id, call(1, "x")).told(t, "idle")
 		if a := r.do("POST", id, call(2, "x")); a.status != 200 || !strings.Contains(a.body, "result") {
 			t.Fatalf("%+v", a)
 		}
@@ -408,7 +408,7 @@ func TestRevocation(t *testing.T) {
 }
 
 func reopener() *principal.Caller {
-	return &principal.Caller{Principal: principal.Principal{Tenant: "acme", Project: "thesis", User: "u42", Issuer: "key:brain"}, OnLost: "reopen"}
+	return &principal.Caller{Principal: principal.Principal{Tenant: "acme", Project: "thesis", User: "u42", Issuer: "key:brain"}}
 }
 
 func TestReopen(t *testing.T) {
@@ -417,7 +417,7 @@ func TestReopen(t *testing.T) {
 	id := r.open()
 	r.engine.revoke(lease.ReasonIdle)
 	a := r.do("POST", id, call(1, "x"))
-	a.want(t, 200, 410, "LEASE_LOST")
+	a.told(t, "idle")
 	a = r.do("POST", id, call(2, "x"))
 	if a.status != 200 || !strings.Contains(a.body, "result") || r.engine.held() != 1 || r.up.live() != 1 {
 		t.Fatalf("%+v, %d leases, %d upstream", a, r.engine.held(), r.up.live())
@@ -447,10 +447,12 @@ func TestReopen(t *testing.T) {
 	})
 	t.Run("is refused with LEASE_BUSY where there is no slot, and stays possible", func(t *testing.T) {
 		r.engine.revoke(lease.ReasonRevoke)
-		r.do("POST", id, call(4, "x")).want(t, 200, 410, "LEASE_LOST")
+		r.do("POST", id, call(4, "x")).told(t, "revoke")
 		r.setCap(1)
 		release := r.fill()
-		r.do("POST", id, call(5, "x")).want(t, 200, 429, "LEASE_BUSY")
+		if e := r.do("POST", id, call(5, "x")).result(t); e.code() != "LEASE_BUSY" || !strings.Contains(e.text(), "user limit") {
+			t.Errorf("%+v", e)
+		}
 		release()
 		if a := r.do("POST", id, call(6, "x")); !strings.Contains(a.body, "result") {
 			t.Errorf("%+v", a)
@@ -460,7 +462,7 @@ func TestReopen(t *testing.T) {
 		r.up.mu.Lock()
 		r.up.sessions = map[string]bool{}
 		r.up.mu.Unlock()
-		r.do("POST", id, call(7, "x")).want(t, 200, 410, "LEASE_LOST")
+		r.do("POST", id, call(7, "x")).told(t, "crashed")
 		if a := r.do("POST", id, call(8, "x")); !strings.Contains(a.body, "result") || r.engine.held() != 1 {
 			t.Errorf("%+v", a)
 		}
@@ -491,7 +493,7 @@ func TestReplaceOwn(t *testing.T) {
 		done := make(chan answer, 1)
 		go func() { done <- r.do("POST", id, call(7, "slow")) }()
 		<-r.up.entered
-		r.do("POST", "", initBody).want(t, 200, 429, "LEASE_BUSY")
+		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
 		close(r.up.release)
 		if a := <-done; a.status != 200 {
 			t.Errorf("%+v", a)
@@ -501,7 +503,7 @@ func TestReplaceOwn(t *testing.T) {
 		r := newRig(t, edit)
 		r.open()
 		r.caller.Store(reopener())
-		r.do("POST", "", initBody).want(t, 200, 429, "LEASE_BUSY")
+		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
 	})
 	t.Run("finds a ghost of another pod", func(t *testing.T) {
 		r := newRig(t, edit)

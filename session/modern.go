@@ -52,9 +52,11 @@ func (q *request) sessionless(version string) *refusal {
 	if !p.traffic.enter(q.share, true) {
 		return p.shareTaken()
 	}
-	defer p.traffic.exit(q.share, true)
+	defer p.traffic.exit(q.share, false)
 	x := q.exchange(nil)
 	defer x.cancel(nil)
+	x.working.Store(true)
+	defer x.settle()
 	// In this revision a client cancels by closing its stream.
 	stop := context.AfterFunc(q.r.Context(), func() { x.cancel(context.Canceled) })
 	defer stop()

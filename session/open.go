@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
+	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
@@ -70,7 +72,7 @@ func (q *request) open() *refusal {
 	unbook()
 	o.x.s = s
 	if s.enter(o.x) == nil { // revoked already
-		return o.refuse(q.lossRefusal(s, false))
+		return o.refuse(q.told(s, s.lossSeen(o.x.ctx)))
 	}
 	defer func() { s.exit(o.x, p.now()) }()
 	p.follow(s, h)
@@ -100,6 +102,7 @@ func (q *request) reopen(s *session) *refusal {
 	header.Del(upstream.HeaderProtocol) // it is agreed anew
 	header.Del(upstream.HeaderLastEventID)
 	o := &opening{q: q, x: q.exchange(nil), number: s.number, init: wire.Keep(init), header: header, reopens: true}
+	o.x.pause()
 	defer o.x.cancel(nil)
 	h, f := o.run()
 	if o.answer != nil {
@@ -159,6 +162,10 @@ func (o *opening) run() (*hold, *refusal) {
 	defer stopKeeping()
 	stop := context.AfterFunc(q.p.closing, func() { o.x.cancel(errStopped) })
 	defer stop()
+	if !o.reopens {
+		given := context.AfterFunc(q.r.Context(), func() { o.x.cancel(errGivenUp) })
+		defer given()
+	}
 	f = o.initialize()
 	if f == nil && !o.answer.refused {
 		if f = o.initialized(); f == nil {
@@ -195,24 +202,41 @@ func (o *opening) acquire() (*lease.Lease, *refusal) {
 	if req.MaxWait == 0 {
 		req.MaxWait = lease.NoWait
 	}
-	if q.doc.OnBusy == "replaceOwn" {
+	def, err := p.opt.Leases.Resolve(ctx, q.namedLease(), req)
+	if err != nil {
+		return nil, o.notAcquired(err)
+	}
+	if o.replaces(def) {
 		first := req
 		first.MaxWait, first.Retried = lease.NoWait, true
-		l, err := p.opt.Leases.AcquireNamed(ctx, q.namedLease(), first)
-		if err == nil {
-			return l, nil
-		}
+		l, err := p.opt.Leases.AcquireNamed(ctx, lease.Named{Inline: def}, first)
 		var busy *lease.BusyError
-		if !errors.As(err, &busy) {
+		switch {
+		case err == nil:
+			return l, nil
+		case !errors.As(err, &busy):
 			return nil, o.notAcquired(err)
 		}
-		q.replaceOwn(ctx)
+		if f := q.replaceOwn(ctx); f != nil {
+			return nil, f
+		}
 	}
-	l, err := p.opt.Leases.AcquireNamed(ctx, q.namedLease(), req)
+	l, err := p.opt.Leases.AcquireNamed(ctx, lease.Named{Inline: def}, req)
 	if err != nil {
 		return nil, o.notAcquired(err)
 	}
 	return l, nil
+}
+
+// replaces reports whether this initialize may end a session of its own caller
+// where no slot is free: by default where a user has one. A reopen never does: two
+// living clients of one user would take the slot from each other for ever.
+func (o *opening) replaces(def *definition.Definition) bool {
+	if o.reopens || def.Noop() {
+		return false
+	}
+	limit, limited := def.Caps[definition.User]
+	return o.q.doc.OnBusy == server.ReplaceOwn || o.q.doc.OnBusy == "" && limited && limit == 1
 }
 
 func (o *opening) notAcquired(err error) *refusal {
@@ -277,6 +301,7 @@ func (o *opening) begin() {
 	}
 	h := o.hold
 	id := q.newSession(o.number, time.Now(), &h).seal(q.p)
+	q.p.opt.Log.InfoContext(o.x.ctx, "a stdio server is slow to answer initialize; its client waits on an event stream, and standard error in this log says what for", "server", q.server, "session", o.number)
 	q.w.Header()[upstream.HeaderSession] = []string{string(id)}
 	answerHeader(q.w, o.answer.resp, true)
 	o.x.client.begin(http.StatusOK, true)
@@ -285,7 +310,7 @@ func (o *opening) begin() {
 // refuse answers with a refusal, where the answer has begun with an event.
 func (o *opening) refuse(f *refusal) *refusal {
 	c := &o.x.client
-	if !c.hasBegun() {
+	if !c.hasBegun() || f.form == silent {
 		return f
 	}
 	c.write(wire.AppendEvent(nil, f.answer(o.init.B, o.q.env)))

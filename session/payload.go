@@ -30,7 +30,7 @@ const maxKeptInit = 64 << 10
 func (p *Proxy) payload(n Number, o owner, doc *server.Document, init []byte, authorization string) lease.Payload {
 	pl := lease.Payload{payServer: doc.Name, payEndpoint: endpointText(doc), payKey: n.key(), payPrincipal: hex.EncodeToString(o[:])}
 	if len(init) <= maxKeptInit {
-		pl[payInit] = string(init)
+		pl[payInit] = p.kept.Seal(init, initOf(pl))
 	}
 	if doc.Auth.Type == "forward" && authorization != "" {
 		pl[payForward] = p.kept.Seal([]byte(authorization), []byte(n.key()))
@@ -43,6 +43,20 @@ func endpointText(doc *server.Document) string {
 		return "stdio"
 	}
 	return doc.URL.String()
+}
+
+// initOf binds a kept initialize to its session.
+func initOf(pl lease.Payload) []byte { return []byte("initialize " + pl[payKey]) }
+
+// openInit is the initialize in a payload; nil where none is kept.
+func (p *Proxy) openInit(pl lease.Payload) []byte {
+	if pl[payInit] == "" {
+		return nil
+	}
+	if b, err := p.kept.Open(pl[payInit], initOf(pl)); err == nil {
+		return b
+	}
+	return nil
 }
 
 // openAuthorization is the credential of auth forward in a payload.

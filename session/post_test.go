@@ -53,6 +53,39 @@ func (a answer) want(t *testing.T, status, code int, dataCode string) rpc {
 	return e
 }
 
+// toolError is a tool's result that says isError.
+type toolError struct {
+	Result struct {
+		Content []struct{ Type, Text string }
+		IsError bool
+		Meta    map[string]map[string]any `json:"_meta"`
+	}
+}
+
+func (e toolError) text() string { return e.Result.Content[0].Text }
+func (e toolError) code() string {
+	code, _ := e.Result.Meta[metaError]["code"].(string)
+	return code
+}
+
+func (a answer) result(t testing.TB) (e toolError) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), &e); err != nil || a.status != 200 || !e.Result.IsError || len(e.Result.Content) != 1 || e.Result.Content[0].Type != "text" {
+		t.Fatalf("not a tool's error: %v: %+v", err, a)
+	}
+	return e
+}
+
+// told is LEASE_LOST as a client that stays on its id is told it.
+func (a answer) told(t testing.TB, reason string) toolError {
+	t.Helper()
+	e := a.result(t)
+	if e.code() != "LEASE_LOST" || e.Result.Meta[metaError]["reason"] != reason || !strings.HasPrefix(e.text(), "LEASE_LOST: ") {
+		t.Fatalf("want LEASE_LOST for %s: %+v", reason, a)
+	}
+	return e
+}
+
 // clean waits until nothing is held or open.
 func (r *rig) clean() {
 	r.t.Helper()
@@ -381,7 +414,7 @@ func TestBusyAtOpen(t *testing.T) {
 	r.open()
 	r.engine.clock(90 * time.Second)
 	a := r.do("POST", "", initBody)
-	e := a.want(t, 200, 429, "LEASE_BUSY")
+	e := a.want(t, 200, rpcBusy, "LEASE_BUSY")
 	if a.header.Get("Mcp-Session-Id") != "" || a.header.Get("Retry-After") != "1" || string(e.ID) != "1" {
 		t.Errorf("%+v", a)
 	}
@@ -674,7 +707,7 @@ func TestUpstreamTroubleInACall(t *testing.T) {
 		id := r.open()
 		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"jsonrpc"`+strings.Repeat(" ", 2*largeBuffer))
+			_, _ = io.WriteString(w, `{"id":7,"jsonrpc"`+strings.Repeat(" ", 2*largeBuffer))
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}
@@ -777,9 +810,13 @@ func TestAClientThatLeavesBeforeTheAnswerLeavesNothing(t *testing.T) {
 	<-arrived
 	cancel()
 	<-done
-	<-(<-opening).Done() // the server has seen it leave
+	<-(<-opening).Done()     // the server has seen it leave
+	<-r.proxy.traffic.wait() // before the upstream has answered
+	if r.engine.held() != 0 {
+		t.Error("the slot is not back")
+	}
 	close(goOn)
-	<-r.proxy.traffic.wait()
+	<-r.up.ended
 	r.clean()
 	if r.counts.open.Load() != 0 {
 		t.Error("a session is still counted")
@@ -821,7 +858,7 @@ func TestLimits(t *testing.T) {
 		r := newRig(t)
 		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 100, PerPrincipal: 1})
 		id := r.open()
-		e := r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
+		e := r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
 		if e.Error.Data["limit"] != "limits.perPrincipal" {
 			t.Errorf("%v", e)
 		}
@@ -838,15 +875,15 @@ func TestLimits(t *testing.T) {
 		r := newRig(t)
 		id := r.open()
 		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 0, PerPrincipal: 10})
-		r.do("POST", id, call(1, "x")).want(t, 200, 429, "LIMIT_REACHED")
-		r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
-		r.do("GET", id, "").want(t, 429, 429, "LIMIT_REACHED")
+		r.do("POST", id, call(1, "x")).want(t, 200, rpcBusy, "LIMIT_REACHED")
+		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
+		r.do("GET", id, "").want(t, 429, rpcBusy, "LIMIT_REACHED")
 	})
 	t.Run("one caller does not take all of perPod", func(t *testing.T) {
 		r := newRig(t)
 		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 12, PerPrincipal: 10})
 		listen := func(id string) int {
-			return r.begin("GET", id, "").resp.StatusCode
+			return r.begin("GET", id, "", "Last-Event-ID", "e-1").resp.StatusCode
 		}
 		id, other := r.open(), r.open()
 		<-r.proxy.traffic.wait()
@@ -858,10 +895,10 @@ func TestLimits(t *testing.T) {
 		if status := listen(other); status != 200 {
 			t.Fatalf("a stream within the share answered %d", status)
 		}
-		if e := r.do("GET", other, "").want(t, 429, 429, "LIMIT_REACHED"); !strings.Contains(e.Error.Message, "your share") {
+		if e := r.do("GET", other, "", "Last-Event-ID", "e-1").want(t, 429, rpcBusy, "LIMIT_REACHED"); !strings.Contains(e.Error.Message, "your share") {
 			t.Errorf("%q", e.Error.Message)
 		}
-		r.do("POST", "", initBody).want(t, 200, 429, "LIMIT_REACHED")
+		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
 		for _, who := range []principal.Principal{
 			{Tenant: "acme", Project: "thesis", User: "u43", Issuer: "key:writer"}, {Tenant: "beta", Project: "thesis", User: "u42", Issuer: "key:writer"},
 		} {
@@ -870,16 +907,20 @@ func TestLimits(t *testing.T) {
 			<-r.proxy.traffic.wait()
 		}
 	})
-	t.Run("a session has four GET streams at most", func(t *testing.T) {
+	t.Run("a session has four GET streams at most, and the oldest goes", func(t *testing.T) {
 		r := newRig(t)
 		id := r.open()
-		for range maxStreams {
-			if s := r.begin("GET", id, ""); s.resp.StatusCode != 200 {
+		var all []*stream
+		for range maxStreams + 1 {
+			s := r.begin("GET", id, "", "Last-Event-ID", "e-1")
+			if s.resp.StatusCode != 200 {
 				t.Fatalf("a stream answered %d", s.resp.StatusCode)
 			}
+			all = append(all, s)
 		}
-		r.do("GET", id, "").want(t, 429, 429, "LIMIT_REACHED")
-		r.do("POST", id, call(1, "x")).want(t, 200, 0, "")
+		if rest, err := all[0].rest(); err != nil || rest != "" {
+			t.Errorf("%q, %v", rest, err)
+		}
 	})
 }
 

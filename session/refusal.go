@@ -24,6 +24,9 @@ const (
 // JSON-RPC codes: the protocol's own, and the gateway's, which lie outside the
 // range that the protocol reserves.
 const (
+	// rpcBusy is that of LEASE_BUSY and LIMIT_REACHED: in no range that a client
+	// takes for an HTTP status or for the protocol's own.
+	rpcBusy        = 1429
 	rpcParse       = -32700
 	rpcInvalid     = -32600
 	rpcUnsupported = -32022
@@ -38,6 +41,11 @@ const (
 	// asError is a JSON-RPC error with HTTP 200 where a request waits for a
 	// response, and asStatus where none does.
 	asError
+	// asResult is the result of a tools/call that says isError, which a person gets
+	// to read in every client; asError for what else waits.
+	asResult
+	// empty is an HTTP status without a body.
+	empty
 	// silent is for a client that is gone, or has its answer from another pod.
 	silent
 )
@@ -76,9 +84,46 @@ func (f *refusal) render(id []byte) []byte {
 	if id == nil {
 		id = []byte("null")
 	}
-	b, err := json.Marshal(rpcError{JSONRPC: "2.0", ID: id, Error: rpcErrorBody{f.code, f.message, f.data}})
+	return encode(rpcError{JSONRPC: "2.0", ID: id, Error: rpcErrorBody{f.code, f.message, f.data}})
+}
+
+// respond makes the response to one message: an error, or a tool's result.
+func (f *refusal) respond(m *wire.Message, body []byte) []byte {
+	if !m.Request() {
+		return f.render(nil)
+	}
+	if f.form != asResult || m.Method != "tools/call" {
+		return f.render(m.ID.Of(body))
+	}
+	return encode(toolResponse{JSONRPC: "2.0", ID: m.ID.Of(body), Result: toolResult{
+		Content: []toolText{{Type: "text", Text: f.message}}, IsError: true, Meta: map[string]any{metaError: f.data},
+	}})
+}
+
+// metaError is the member of a result's _meta that has the data of an error.
+const metaError = "mcp-lease-gateway/error"
+
+type toolResponse struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  toolResult      `json:"result"`
+}
+
+type toolResult struct {
+	Content []toolText     `json:"content"`
+	IsError bool           `json:"isError"`
+	Meta    map[string]any `json:"_meta"`
+}
+
+type toolText struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // an id is valid JSON and data is one of ours
+		panic(err) // an id is valid JSON and the rest is ours
 	}
 	return b
 }
@@ -86,6 +131,10 @@ func (f *refusal) render(id []byte) []byte {
 // write answers with the refusal: one error for the request, or one for each
 // request of a batch.
 func (f *refusal) write(w http.ResponseWriter, body []byte, env *wire.Envelope) {
+	if f.form == empty {
+		w.WriteHeader(f.status)
+		return
+	}
 	h := w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	h["Cache-Control"] = []string{"no-store"}
@@ -97,6 +146,9 @@ func (f *refusal) write(w http.ResponseWriter, body []byte, env *wire.Envelope) 
 	}
 	status := f.status
 	if f.form == asError && waits(env) {
+		status = http.StatusOK
+	}
+	if f.form == asResult && waits(env) {
 		status = http.StatusOK
 	}
 	answer := f.answer(body, env)
@@ -124,7 +176,7 @@ func (f *refusal) answer(body []byte, env *wire.Envelope) []byte {
 		return f.render(nil) // a body that is refused as a whole is one error
 	}
 	if !env.Batch {
-		return f.render(requestID(body, env.One()))
+		return f.respond(env.One(), body)
 	}
 	out := []byte{'['}
 	for i := range env.Messages {
@@ -132,21 +184,13 @@ func (f *refusal) answer(body []byte, env *wire.Envelope) []byte {
 			if len(out) > 1 {
 				out = append(out, ',')
 			}
-			out = append(out, f.render(m.ID.Of(body))...)
+			out = append(out, f.respond(m, body)...)
 		}
 	}
 	if len(out) == 1 {
 		return f.render(nil)
 	}
 	return append(out, ']')
-}
-
-// requestID is the id that an error answers: a request's, else null.
-func requestID(body []byte, m *wire.Message) []byte {
-	if m.Request() {
-		return m.ID.Of(body)
-	}
-	return nil
 }
 
 func badRequest(code int, format string, args ...any) *refusal {
@@ -202,7 +246,7 @@ func limitData(limit string, retryAfter time.Duration) refusalData {
 const limitRetry = 5 * time.Second
 
 func limitReached(limit string, max int) *refusal {
-	return &refusal{form: asError, status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: limitRetry,
+	return &refusal{form: asError, status: http.StatusTooManyRequests, code: rpcBusy, retryAfter: limitRetry,
 		message: fmt.Sprintf("%s: the gateway's limit %s of %d is reached; try again in about 5 s", codeLimit, limit, max),
 		data:    limitData(limit, limitRetry)}
 }
@@ -220,12 +264,6 @@ func bodiesFull() *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: http.StatusServiceUnavailable, retryAfter: limitRetry,
 		message: codeLimit + ": your share of the memory that the gateway has for request bodies is in use; try again in about 5 s",
 		data:    limitData("limits.requestBody", limitRetry)}
-}
-
-func tooManyStreams() *refusal {
-	return &refusal{status: http.StatusTooManyRequests, code: http.StatusTooManyRequests, retryAfter: limitRetry,
-		message: fmt.Sprintf("%s: this session has %d GET streams open already; a client needs one", codeLimit, maxStreams),
-		data:    limitData("", limitRetry)}
 }
 
 func stopping() *refusal {
@@ -246,10 +284,10 @@ func upstreamDown(server, why string) *refusal {
 func leaseRefusal(err error) *refusal {
 	l := lease.RefusalOf(err)
 	f := &refusal{form: asError, status: http.StatusServiceUnavailable, message: l.Message, data: refusalData{RefusalData: l.Data}, retryAfter: l.RetryAfter}
-	if l.Data.Code == lease.CodeBusy {
-		f.status = http.StatusTooManyRequests
-	}
 	f.code = f.status
+	if l.Data.Code == lease.CodeBusy {
+		f.status, f.code = http.StatusTooManyRequests, rpcBusy
+	}
 	return f
 }
 
@@ -266,6 +304,22 @@ func sessionLost(reason lease.Reason, stays bool) *refusal {
 	}
 	return f
 }
+
+// toldOnce is LEASE_LOST for a tools/call of a client that stays on its id: as a
+// tool's result, since few clients show their users anything else.
+func toldOnce(reason lease.Reason, lostNow bool) *refusal {
+	f := sessionLost(reason, true)
+	f.form = asResult
+	next := "What the session had open is gone. The next call opens a new one."
+	if !lostNow {
+		next = "What the session had open is gone, and a new one is open: call again."
+	}
+	f.message = (&lease.LostError{Reason: reason}).Error() + ". " + next
+	return f
+}
+
+// accepted is no refusal: the request has its end here.
+func accepted(status int) *refusal { return &refusal{form: empty, status: status} }
 
 // lostAtOpen is LEASE_LOST before the session was opened.
 func lostAtOpen(reason lease.Reason) *refusal {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -9,41 +10,90 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// replaceOwn ends the caller's oldest session on this server that has no call
-// in flight (onBusy: replaceOwn). Clients that crash never send DELETE and
-// would wait for the slot of a session that nobody uses.
-func (q *request) replaceOwn(ctx context.Context) {
+// replaceOwn ends a session of the caller on this server that has no call in
+// flight: one without an open stream before others, then the one that was not used
+// for longest. Clients that crash never send DELETE, and bridges probe: they would
+// wait for the slot of a session that nobody uses. Where only another pod can know
+// whether a session is in use, the request goes there, and the refusal says that it
+// is answered.
+func (q *request) replaceOwn(ctx context.Context) *refusal {
 	p := q.p
 	hs, err := p.opt.Leases.Find(ctx, lease.Filter{Type: HandlerType, Tenant: q.caller.Tenant, Project: q.caller.Project, User: q.caller.User, States: []lease.State{lease.Held}})
 	if err != nil {
 		p.opt.Log.WarnContext(ctx, "own sessions could not be listed", "server", q.server, "error", err)
-		return
+		return nil
 	}
-	slices.SortFunc(hs, func(a, b lease.Holder) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	me := hex.EncodeToString(q.owner[:])
+	hs = slices.DeleteFunc(hs, func(h lease.Holder) bool {
+		return h.Payload[payPrincipal] != me || h.Payload[payServer] != q.doc.Name || h.Payload[payEndpoint] != endpointText(q.doc)
+	})
+	slices.SortFunc(hs, func(a, b lease.Holder) int {
+		if c := cmp.Compare(p.streamsOf(&a), p.streamsOf(&b)); c != 0 {
+			return c
+		}
+		return a.LastSeenAt.Compare(b.LastSeenAt)
+	})
+	var elsewhere []lease.PodID
 	for i := range hs {
-		h := &hs[i]
-		if h.Payload[payPrincipal] == me && h.Payload[payServer] == q.doc.Name && h.Payload[payEndpoint] == endpointText(q.doc) && q.replace(ctx, h) {
-			return
+		switch q.replace(ctx, &hs[i]) {
+		case hasReplaced:
+			return nil
+		case askPod:
+			elsewhere = append(elsewhere, hs[i].Pod)
 		}
 	}
+	for _, id := range elsewhere {
+		if asked, f := q.forwardTo(id); asked {
+			return f
+		}
+	}
+	return nil
 }
 
+// streamsOf is how many requests of a session are under way here.
+func (p *Proxy) streamsOf(h *lease.Holder) (n int) {
+	s := p.table.of(h)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := s.first; x != nil; x = x.next {
+		n++
+	}
+	return n
+}
+
+// replacement is what became of an attempt to replace a session.
+type replacement uint8
+
+const (
+	stands      replacement = iota // it has a call in flight, or ends by itself just now
+	hasReplaced                    // it has ended
+	askPod                         // the pod that used its lease last knows
+)
+
 // replace ends one session, unless it has a call in flight.
-func (q *request) replace(ctx context.Context, h *lease.Holder) bool {
+func (q *request) replace(ctx context.Context, h *lease.Holder) replacement {
 	p := q.p
 	e := ending{cause: replaced, doc: q.doc, authorization: q.authorization()}
-	if s := p.table.of(h); s != nil {
+	if s := p.table.of(h); s != nil && (h.Pod == p.opt.Pod || s.calls.Load() > 0) {
 		held := s.hold.Load()
-		return s.calls.Load() == 0 && held.lease.Ref().Token == h.Token && p.end(ctx, s, held, e)
+		if s.calls.Load() == 0 && held.lease.Ref().Token == h.Token && p.end(ctx, s, held, e) {
+			return hasReplaced
+		}
+		return stands
 	}
-	// A call in flight touches its lease every TTL/3, so a holder that
-	// nobody has touched for half its TTL has none, wherever it is.
-	if h.PodBound || time.Since(h.LastSeenAt) < h.TTL/2 {
-		return false
+	// A call in flight touches its lease every TTL/3, so a holder that nobody has
+	// touched for half its TTL has none, wherever it is; nor has one whose pod is
+	// gone, or is this one and does not know it.
+	if h.Pod != p.opt.Pod && (h.PodBound || time.Since(h.LastSeenAt) < h.TTL/2) && !q.forwarded {
+		if pods, err := p.livingPods(ctx); err != nil || slices.ContainsFunc(pods, func(l lease.Pod) bool { return l.ID == h.Pod }) {
+			return askPod
+		}
 	}
 	e.authorization = p.openAuthorization(h.Payload)
 	where := scope{tenant: q.caller.Tenant, project: q.caller.Project, server: q.server}
 	p.letGo(ctx, where, &hold{lease: p.opt.Leases.Attach(lease.RefOf(*h)), upstream: sessionOf(h.Payload), version: h.Payload[payProtocol], endpoint: endpointOf(q.doc.URL)}, e)
-	return true
+	return hasReplaced
 }

@@ -33,6 +33,8 @@ type request struct {
 	env   *wire.Envelope // POST
 	waits bool           // a message of it wants a response
 	uses  bool           // a message of it is a tools/call
+
+	counted bool // its LEASE_LOST is in the engine's figures
 }
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller, name string, forwarded bool) {
@@ -245,7 +247,7 @@ func (q *request) leaseRequest() lease.Request {
 func (q *request) authorization() string { return q.caller.Authorization.Reveal() }
 
 // stays reports whether the caller stays on its session's id after a loss.
-func (q *request) stays() bool { return q.caller.OnLost == "reopen" }
+func (q *request) stays() bool { return q.caller.OnLost != principal.NotFound }
 
 // there reports whether the client still waits.
 func (q *request) there() bool { return q.r.Context().Err() == nil }

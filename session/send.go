@@ -104,7 +104,7 @@ func (q *request) failed(x *exchange, err error) *refusal {
 	cause := context.Cause(x.ctx)
 	switch {
 	case x.s != nil && lossOf(x.ctx) != nil:
-		return q.lossRefusal(x.s, false)
+		return q.cut(x)
 	case errors.Is(cause, errTooLong):
 		return upstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
 	case errors.Is(cause, errSilent):
@@ -113,6 +113,8 @@ func (q *request) failed(x *exchange, err error) *refusal {
 		return stopping()
 	case errors.Is(err, errUnanswered):
 		return upstreamDown(q.server, "it ended its answer without a result")
+	case errors.Is(err, errForeign):
+		return upstreamDown(q.server, "it answered with the id of another request")
 	case errors.Is(err, stdio.ErrTooLong):
 		return upstreamDown(q.server, "the message is over the 32 MiB that a stdio server takes")
 	}

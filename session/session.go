@@ -35,7 +35,8 @@ type session struct {
 	opened time.Time
 
 	lastUse atomic.Int64                    // Proxy.now() of the end of the last exchange
-	calls   atomic.Int32                    // exchanges under way that use the lease
+	calls   atomic.Int32                    // exchanges that use the lease at this moment
+	owes    atomic.Int32                    // requests of the server that the client has not answered
 	hold    atomic.Pointer[hold]            // never nil; changed under mu
 	doc     atomic.Pointer[server.Document] // the last one that was found to lead to the hold's endpoint
 
@@ -44,11 +45,12 @@ type session struct {
 	mu      sync.Mutex
 	phase   phase
 	loss    *loss  // set where phase is not alive
-	told    bool   // the client knows of the loss
+	untold  *loss  // the client does not know of it, also after a reopen
 	init    []byte // the client's initialize, to open the session again
 	forward uint64 // fingerprint of the kept credential of auth forward
 	first   *exchange
-	counted *Proxy // where the session counts, while it is alive
+	asked   map[string]*exchange // by MatchKey: the server's requests and where they went out
+	counted *Proxy               // where the session counts, while it is alive
 }
 
 // enter notes an exchange and returns what the session holds; nil means that it
@@ -64,7 +66,8 @@ func (s *session) enter(x *exchange) *hold {
 		x.next.prev = x
 	}
 	s.first = x
-	if x.uses {
+	if x.pending.q.uses {
+		x.inUse.Store(true)
 		s.calls.Add(1)
 	}
 	return s.hold.Load()
@@ -72,10 +75,13 @@ func (s *session) enter(x *exchange) *hold {
 
 func (s *session) exit(x *exchange, now int64) {
 	s.lastUse.Store(now)
+	x.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x.uses {
-		s.calls.Add(-1)
+	for id, at := range s.asked {
+		if at == x {
+			s.forget(id)
+		}
 	}
 	if x.prev != nil {
 		x.prev.next = x.next
@@ -92,16 +98,75 @@ func (s *session) exit(x *exchange, now int64) {
 // needs one; the rest is for those whose connections broke unseen.
 const maxStreams = 4
 
-// streams counts the GET streams.
-func (s *session) streams() (n int) {
+// takeOver ends the GET streams in whose place x comes: the newest takes what
+// belongs to no call, and what resumes some stream has a place beside it. The
+// oldest goes where there are too many. It reports whether one has ended.
+func (s *session) takeOver(x *exchange) (ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	streams := 0
+	for y := s.first; y != nil; y = y.next { // newest first
+		if !y.listens() {
+			continue
+		}
+		if streams++; y != x && (!x.resumes && !y.resumes || streams > maxStreams) {
+			y.cancel(errTakenOver)
+			ended = true
+		}
+	}
+	return ended
+}
+
+// maxAsked bounds the server's requests that are waited for.
+const maxAsked = 256
+
+// asks notes requests of the server that have gone out to the client.
+func (s *session) asks(x *exchange, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if len(s.asked) >= maxAsked {
+			return
+		}
+		if s.asked == nil {
+			s.asked = make(map[string]*exchange)
+		}
+		s.asked[id] = x
+	}
+	s.owes.Store(int32(len(s.asked)))
+}
+
+// answered notes that the client has answered a request of the server.
+func (s *session) answered(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.asked[id]; ok {
+		s.forget(id)
+	}
+}
+
+// forget is answered under the lock. With the last answer it is the upstream's
+// time again.
+func (s *session) forget(id string) {
+	delete(s.asked, id)
+	s.owes.Store(int32(len(s.asked)))
+	if len(s.asked) > 0 {
+		return
+	}
+	for x := s.first; x != nil; x = x.next {
+		x.restart()
+	}
+}
+
+// cancelled notes that the client has given up a request.
+func (s *session) cancelled(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := s.first; x != nil; x = x.next {
-		if x.listens() {
-			n++
+		if x.pending.cancel(id) {
+			x.settle()
 		}
 	}
-	return n
 }
 
 // idle reports whether nothing is under way.
@@ -126,6 +191,9 @@ func (s *session) leave(h *hold, to phase, why *loss) bool {
 		return false
 	}
 	s.phase, s.loss = to, why
+	if to == lost {
+		s.untold = why
+	}
 	s.count(nil)
 	for x := s.first; x != nil; x = x.next {
 		x.cancel(why)
@@ -137,7 +205,7 @@ func (s *session) leave(h *hold, to phase, why *loss) bool {
 func (s *session) revive(h *hold, forward uint64, p *Proxy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase, s.loss, s.told = alive, nil, false
+	s.phase, s.loss = alive, nil
 	s.hold.Store(h)
 	s.doc.Store(nil)
 	s.forward = forward
@@ -156,13 +224,22 @@ func (s *session) take(was, h *hold) {
 	}
 }
 
+// endLost is the end of a lost session by its client: nothing is left to end.
+func (s *session) endLost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == lost {
+		s.phase, s.loss, s.untold = ended, &loss{cause: byClient, tried: s.loss.tried}, nil
+	}
+}
+
 // cancelAll ends the streams that only listen, and the calls as well where they
 // have outlasted a drain.
 func (s *session) cancelAll(calls bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := s.first; x != nil; x = x.next {
-		if calls || x.listens() {
+		if calls || !x.working.Load() {
 			x.cancel(errStopped)
 		}
 	}

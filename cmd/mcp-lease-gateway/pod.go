@@ -162,6 +162,7 @@ func (p *pod) wireEngine() (err error) {
 		ReapInterval:    p.conf.Lease.ReapInterval,
 		ReconcileSafety: p.conf.Lease.ReconcileSafety,
 		PendingTTL:      p.conf.Lease.PendingTTL,
+		MarkLife:        p.conf.Session.ReopenFor,
 		MaxWaiters:      p.conf.Limits.Waiters,
 	})
 	return err

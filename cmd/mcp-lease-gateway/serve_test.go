@@ -37,7 +37,7 @@ const (
 
 func documentsFor(url, levels string) map[string]string {
 	return map[string]string{
-		serverPath: fmt.Sprintf("name: browser\ntype: mcp_server\nenabled: true\nparameters: {transport: http, url: %q, lease: browser}\n", url),
+		serverPath: fmt.Sprintf("name: browser\ntype: mcp_server\nenabled: true\nparameters: {transport: http, url: %q, lease: browser, onBusy: refuse}\n", url),
 		leasePath:  fmt.Sprintf("name: browser\nlevels: {%s}\nttlSeconds: 600\nwaitMs: 0\n", levels),
 	}
 }
@@ -132,9 +132,12 @@ func TestKill9AndRestartOnTheEmbeddedStore(t *testing.T) {
 	p.Kill()
 	p = p.Restart(t)
 	eventually(t, "the dead process's lease is reaped and its session ended upstream", func() bool { return up.Stats().Live == 0 })
-	open(t, p.URL+"/mcp/acme/thesis/browser")
-	if a := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", session, toolCall("snapshot", "{}")); a.status != 404 || a.code != "LEASE_LOST" {
+	if a := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", session, toolCall("snapshot", "{}")); a.status != 200 ||
+		!strings.Contains(a.body, "LEASE_LOST: the gateway process that held the lease has ended") || !strings.Contains(a.body, `"isError":true`) {
 		t.Errorf("a call on the lost session: %+v", a)
+	}
+	if a := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", session, toolCall("snapshot", "{}")); !strings.Contains(a.body, "no page is open") || up.Stats().Live != 1 {
+		t.Errorf("the next call: %+v", a)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 		{"waits that clients do not have", quiet + "session:\n  openWait: 9s\n", map[string]string{}, nil,
 			[]string{"gateway.yaml:3: session.openWait: MCP clients give up after 5s"}},
 		{"a wait that openWait cuts and a TTL shorter than reading", quiet, map[string]string{serverFile: plain + "  lease: browser\n", leaseFile: "{levels: {user: 1}, ttlSeconds: 30, waitMs: 8000}"}, nil,
-			[]string{serverFile + ":4: parameters.lease: the lease browser waits 8s for a slot (waitMs), but opening a session waits at most 4s", serverFile + ":4: parameters.lease: the lease browser is lost after 30s"}},
+			[]string{serverFile + ":4: parameters.lease: the lease browser waits 8s for a slot (waitMs), but opening a session waits at most 2s", serverFile + ":4: parameters.lease: the lease browser is lost after 30s"}},
 		{"a cap per user where a credential names none", "identity: {anonymous: {tenant: acme, projects: [thesis]}}\n", map[string]string{serverFile: plain + "  lease: {name: a, levels: {user: 1}, ttlSeconds: 300, waitMs: 0}\n"}, nil,
 			[]string{serverFile + ":4: parameters.lease: the lease a has a cap per user (levels.user), and identity.anonymous in gateway.yaml names no user"}},
 		{"not where the credential does not reach", "identity: {anonymous: {tenant: acme, projects: [paper]}}\n", map[string]string{serverFile: plain + "  lease: {name: a, levels: {user: 1}, ttlSeconds: 300, waitMs: 0}\n"}, nil, nil},

@@ -49,8 +49,10 @@ type parameters struct {
 	InitTimeoutSeconds int `yaml:"initTimeoutSeconds" min:"1" max:"3600"`
 	// Longest call.
 	MaxCallSeconds int `yaml:"maxCallSeconds" default:"3600" min:"1" max:"604800"`
-	// refuse, or replaceOwn: the caller's own oldest idle session is ended first.
-	OnBusy OnBusy `yaml:"onBusy" default:"refuse" enum:"refuse,replaceOwn"`
+	// refuse, or replaceOwn: where no slot is free, the caller's own session that was
+	// not used for longest, and has no call in flight, is ended first. The default is
+	// replaceOwn where the lease gives a user one slot, and refuse elsewhere.
+	OnBusy OnBusy `yaml:"onBusy" enum:"refuse,replaceOwn"`
 	// Name of a lease, an inline lease, or none.
 	Lease *yaml.Node `yaml:"lease"`
 	// What a client without sessions (revision 2026-07-28) gets; fence, which

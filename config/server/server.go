@@ -61,7 +61,7 @@ type OnBusy string
 // What an open may do then.
 const (
 	Refuse     OnBusy = "refuse"
-	ReplaceOwn OnBusy = "replaceOwn" // end the caller's own oldest idle session
+	ReplaceOwn OnBusy = "replaceOwn" // end the caller's own session that was not used for longest
 )
 
 // Modern is what a client of revision 2026-07-28, which has no sessions, gets.

@@ -73,7 +73,7 @@ func TestResolve(t *testing.T) {
 		}
 		want := &Document{Name: "browser", Layer: document.Project, Tenant: "acme", Project: "thesis", Transport: "http",
 			URL: &url.URL{Scheme: "http", Host: "browsers:8931", Path: "/mcp"}, Auth: config.Auth{Type: "none"},
-			Timeout: time.Minute, InitTimeout: 5 * time.Second, MaxCall: time.Hour, OnBusy: "refuse", Untrusted: true}
+			Timeout: time.Minute, InitTimeout: 5 * time.Second, MaxCall: time.Hour, Untrusted: true}
 		got.secrets = nil
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(Document{})); d != "" {
 			t.Error(d)

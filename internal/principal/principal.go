@@ -47,12 +47,13 @@ type Caller struct {
 // OnLost is how a client learns that its lease is lost.
 type OnLost string
 
-// The forms of LEASE_LOST. The zero OnLost is NotFound.
+// The forms of LEASE_LOST. The zero OnLost is Reopen: few clients open a new
+// session by themselves.
 const (
 	// NotFound is a 404: the client opens a new session.
 	NotFound OnLost = "notFound"
-	// Reopen is for clients that stay on their session id: one failed call, and
-	// the next one opens anew.
+	// Reopen is one tools/call that says so, and the next one goes on under the
+	// client's session id.
 	Reopen OnLost = "reopen"
 )
 

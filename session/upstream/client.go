@@ -58,15 +58,16 @@ func (c *Client) Do(req *http.Request, untrusted bool) (*http.Response, error) {
 		req.Header.Set(headers.Hop, c.Hop)
 	}
 	resp, err := tracing.RoundTrip(c.transport(untrusted), req)
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		// Nobody has asked for it, and such a body ends with no context.
+	if err == nil && resp.StatusCode < http.StatusOK {
+		// No answer at all, or a switch to another protocol, which nobody has asked
+		// for and whose body ends with no context.
 		_ = resp.Body.Close()
-		return nil, errSwitching
+		return nil, errNotFinal
 	}
 	return resp, err
 }
 
-var errSwitching = errors.New("upstream: it switched to another protocol")
+var errNotFinal = errors.New("upstream: its answer has a status that is not a final one")
 
 // transport returns the one to use. A changed egress policy counts for pooled
 // connections too, so they are dropped with the policy that let them be dialled.

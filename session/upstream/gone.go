@@ -31,10 +31,16 @@ func Gone(status int, prefix []byte) bool {
 	case http.StatusNotFound, http.StatusGone:
 		return true
 	case http.StatusBadRequest:
-		text, ok := serversWord(prefix)
-		return ok && gone.MatchString(text)
+		return NamesSession(prefix)
 	}
 	return false
+}
+
+// NamesSession reports whether a refusal says in words that the session is gone,
+// whatever its status: a server without a route for GET answers 404 too.
+func NamesSession(prefix []byte) bool {
+	text, ok := serversWord(prefix)
+	return ok && gone.MatchString(text)
 }
 
 // serversWord is what a refusal says of the request as such: plain text, or the

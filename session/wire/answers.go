@@ -10,6 +10,8 @@ type Answers struct {
 	awaited map[string]bool // by MatchKey: whether the response has come
 	heard   []string        // answered by the event under way: a client gets it when the event ends
 	foreign bool
+	known   bool
+	asked   []string // MatchKey of the server's own requests
 
 	lines lines
 	blank bool   // the last line was
@@ -70,6 +72,16 @@ func (a *Answers) Open() bool {
 // for it: a stream has the server's own requests as well.
 func (a *Answers) Foreign() bool { return a.foreign }
 
+// Known reports whether FeedJSON has seen the id of one of the requests.
+func (a *Answers) Known() bool { return a.known }
+
+// Asked returns the ids (see MatchKey) of the server's own requests that have
+// passed since it was last called.
+func (a *Answers) Asked() (ids []string) {
+	ids, a.asked = a.asked, nil
+	return ids
+}
+
 // FeedJSON takes the next bytes of a JSON body.
 func (a *Answers) FeedJSON(p []byte) {
 	for len(p) > 0 {
@@ -77,7 +89,8 @@ func (a *Answers) FeedJSON(p []byte) {
 		p, what = a.msg.next(p)
 		switch what {
 		case foundID:
-			a.foreign = a.foreign || !a.isAwaited()
+			awaited := a.isAwaited()
+			a.foreign, a.known = a.foreign || !awaited, a.known || awaited
 		case foundEnd:
 			if a.msg.answers() && a.isAwaited() {
 				a.awaited[MatchKey(a.msg.id)] = true
@@ -146,8 +159,14 @@ func (a *Answers) data(p []byte) {
 	for len(p) > 0 {
 		var what found
 		p, what = a.msg.next(p)
-		if what == foundEnd && a.msg.answers() && len(a.msg.id) > 0 && len(a.msg.id) <= maxAnswerID {
+		if what != foundEnd || len(a.msg.id) == 0 || len(a.msg.id) > maxAnswerID {
+			continue
+		}
+		switch {
+		case a.msg.answers():
 			a.heard = append(a.heard, MatchKey(a.msg.id))
+		case a.msg.method && string(a.msg.id) != "null":
+			a.asked = append(a.asked, MatchKey(a.msg.id))
 		}
 	}
 }

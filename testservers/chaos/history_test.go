@@ -56,9 +56,9 @@ func TestHistoriesOfSeveralProcessesAreLinearizable(t *testing.T) {
 				// One level: a funnel that is rolled back holds a slot for a moment that
 				// no client asked for.
 				"_vance/_tenant/_vance/config/lease/browser.yaml": fmt.Sprintf("name: browser\nlevels: {project: %d}\nttlSeconds: 300\nwaitMs: 0\n", slots),
-				"_vance/_tenant/_vance/server-tools/browser.yaml": "name: browser\ntype: mcp_server\nparameters:\n  transport: http\n  url: " + server.URL + "/mcp\n  lease: browser\n",
+				"_vance/_tenant/_vance/server-tools/browser.yaml": "name: browser\ntype: mcp_server\nparameters:\n  transport: http\n  url: " + server.URL + "/mcp\n  lease: browser\n  onBusy: refuse\n",
 			},
-			Identity: "apiKeys:\n- {name: chaos, sha256: " + keyHash + ", tenants: {\"*\": [\"*\"]}, userHeader: X-Vance-User}",
+			Identity: "apiKeys:\n- {name: chaos, sha256: " + keyHash + ", tenants: {\"*\": [\"*\"]}, userHeader: X-Vance-User, onLost: notFound}",
 		})
 		bases = append(bases, p.URL)
 	}

@@ -87,10 +87,10 @@ func newWorld(t *testing.T, withFlaky bool) *world {
 			Store: "kind: mongodb\nuri: " + uri + "\ndatabase: " + w.database,
 			Documents: map[string]string{
 				"_vance/_tenant/_vance/config/lease/browser.yaml": leaseText,
-				"_vance/_tenant/_vance/server-tools/browser.yaml": "name: browser\ntype: mcp_server\nparameters:\n  transport: http\n  url: " + server.URL + "/mcp\n  lease: browser\n",
+				"_vance/_tenant/_vance/server-tools/browser.yaml": "name: browser\ntype: mcp_server\nparameters:\n  transport: http\n  url: " + server.URL + "/mcp\n  lease: browser\n  onBusy: refuse\n",
 			},
 			Session:  "openWait: 500ms",
-			Identity: "apiKeys:\n- {name: chaos, sha256: " + keyHash + ", tenants: {\"*\": [\"*\"]}, userHeader: X-Vance-User}",
+			Identity: "apiKeys:\n- {name: chaos, sha256: " + keyHash + ", tenants: {\"*\": [\"*\"]}, userHeader: X-Vance-User, onLost: notFound}",
 		})
 	}
 	return w

@@ -101,7 +101,7 @@ func TestAnAdminSeesFiltersAndRevokesInARealBrowser(t *testing.T) {
 			"_vance/_tenant/_vance/config/lease/browser.yaml":  "name: browser\nlevels: {global: 40, tenant: 8, project: 4, user: 2}\nttlSeconds: 300\nwaitMs: 0\n",
 			"_vance/_tenant/_vance/config/lease/notebook.yaml": "name: notebook\nlevels: {global: 20, tenant: 5, user: 1}\nttlSeconds: 900\nwaitMs: 0\n",
 		},
-		Identity: "apiKeys:\n- {name: brain, sha256: " + sha(brainKey) + ", tenants: {\"*\": [\"*\"]}, userHeader: X-Vance-User}\n" +
+		Identity: "apiKeys:\n- {name: brain, sha256: " + sha(brainKey) + ", tenants: {\"*\": [\"*\"]}, userHeader: X-Vance-User, onLost: notFound}\n" +
 			"- {name: acme-admin, sha256: " + sha(adminKey) + ", tenants: {acme: [\"*\"]}, roles: [tenantAdmin]}\n",
 	})
 	at := func(project, server string) string { return p.URL + "/mcp/acme/" + project + "/" + server }
