@@ -14,23 +14,26 @@ import (
 	"testing"
 )
 
-// killer is the test that must fail, as -run and the output name it, and the
-// environment that it needs.
-func (x mutant) killer() (run, name string, env []string) {
+// killer is the test that must fail, as -run and the output name it, its package
+// and the environment that it needs.
+func (x mutant) killer() (run, name, pkg string, env []string) {
+	pkg = "."
 	under := func(test, sub string) (string, string) {
 		sub = strings.ReplaceAll(sub, " ", "_")
 		return "^" + test + "$/^" + regexp.QuoteMeta(sub) + "$", test + "/" + sub
 	}
 	switch {
 	case x.killedBy == byCrash:
-		return "^TestEveryOperationCanFail$", "TestEveryOperationCanFail", []string{"LEASE_CRASH_SCHEDULES=20"}
+		run, name, env = "^TestEveryOperationCanFail$", "TestEveryOperationCanFail", []string{"LEASE_CRASH_SCHEDULES=20"}
+	case x.killedBy == byGroups:
+		run, name, pkg = "^TestEveryScheduleOfGroups$", "TestEveryScheduleOfGroups", "./internal/groups"
 	case slices.ContainsFunc(proofs, func(p proof) bool { return p.says == x.killedBy }):
 		run, name = under("TestProofs", x.killedBy)
 	default:
 		run, name = under("TestExploreEverySchedule", x.killedBy)
 		env = []string{"LEASE_PREEMPTIONS=" + strconv.Itoa(x.budget)}
 	}
-	return run, name, env
+	return run, name, pkg, env
 }
 
 // TestMutantsOfTheTextAreKilled is TestMutantsAreKilled for the edits of the
@@ -46,8 +49,8 @@ func TestMutantsOfTheTextAreKilled(t *testing.T) {
 			t.Parallel()
 			atOnce <- struct{}{}
 			defer func() { <-atOnce }()
-			run, name, env := x.killer()
-			c := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=3m", "-overlay="+x.overlay(t), "-run="+run, ".")
+			run, name, pkg, env := x.killer()
+			c := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=3m", "-overlay="+x.overlay(t), "-run="+run, pkg)
 			c.Env = append(os.Environ(), env...)
 			out, err := c.CombinedOutput()
 			failed, ok := errors.AsType[*exec.ExitError](err)

@@ -33,15 +33,16 @@ type mutant struct {
 }
 
 const (
-	byCrash = "every operation failing in four ways"
-	scene0  = "three first users of a cap of one"
-	scene1  = "an idle holder, two reapers and three who want its slot"
-	scene2  = "a release beside a reconcile pass and two who keep"
-	scene3  = "a release beside the correction of a counter that a crash left too high"
-	scene4  = "the last use of an idle holder beside its reap and revocation"
-	scene5  = "the beginning of an audit beside those who take and give"
-	scene6  = "the end of an audit beside those who take and give"
-	scene7  = "the correction of a quiet counter that is under audit"
+	byCrash  = "every operation failing in four ways"
+	byGroups = "every schedule of groups"
+	scene0   = "three first users of a cap of one"
+	scene1   = "an idle holder, two reapers and three who want its slot"
+	scene2   = "a release beside a reconcile pass and two who keep"
+	scene3   = "a release beside the correction of a counter that a crash left too high"
+	scene4   = "the last use of an idle holder beside its reap and revocation"
+	scene5   = "the beginning of an audit beside those who take and give"
+	scene6   = "the end of an audit beside those who take and give"
+	scene7   = "the correction of a quiet counter that is under audit"
 )
 
 // twisted overrides single verbs of a Store.
@@ -586,6 +587,24 @@ var mutants = []mutant{
 	}},
 
 	// Check.
+	{name: "a group answers a call that arrived after it began", killedBy: byGroups, edits: []edit{
+		{"internal/groups/groups.go", "	inFlight int\n", "	inFlight int\n	running  []*call[T]\n"},
+		{"internal/groups/groups.go", "	own := g.begin()\n", "	own := g.begin()\n	if own == nil && g.inFlight > 0 {\n		g.waiting = g.waiting[:len(g.waiting)-1]\n		g.running = append(g.running, c)\n	}\n"},
+		{"internal/groups/groups.go", "	for _, c := range all {\n		c.yes,", "	g.mu.Lock()\n	all = append(all, g.running...)\n	g.running = nil\n	g.mu.Unlock()\n	for _, c := range all {\n		c.yes,"},
+	}},
+	{name: "a group takes the match of some for all", killedBy: byGroups, edits: []edit{
+		{"internal/groups/groups.go", "	case matched == len(all):", "	case matched > 0:"},
+	}},
+	{name: "a group takes what was not found by its look for gone where the look failed", killedBy: byGroups, edits: []edit{
+		{"internal/groups/groups.go", "		if hold, err = which(ctx, all); err != nil {\n			return nil, err\n		}", "		hold, _ = which(ctx, all)"},
+	}},
+	{name: "a group whose update failed takes its documents for gone", killedBy: byGroups, edits: []edit{
+		{"internal/groups/groups.go", "	matched, err := update(ctx, all)\n	if err != nil {\n		return nil, err\n	}", "	matched, err := update(ctx, all)"},
+	}},
+	{name: "a group says what held at its update", killedBy: byGroups, edits: []edit{
+		{"internal/groups/groups.go", "	hold := all\n", "	hold, before := all, all\n"},
+		{"internal/groups/groups.go", "		if hold, err = which(ctx, all); err != nil {", "		if _, err = which(ctx, before); err != nil {"},
+	}},
 	{name: "a check counts the change and not the match", killedBy: checkKeeps, wrap: twist(func(x *twisted) {
 		x.touch = func(s lease.Store, ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
 			before, _, _ := s.Holder(ctx, t)

@@ -40,7 +40,7 @@ func (x mutant) overlay(t *testing.T) string {
 	}
 	replace := map[string]string{}
 	for file, text := range texts {
-		edited := filepath.Join(dir, file)
+		edited := filepath.Join(dir, filepath.Base(file))
 		if err := os.WriteFile(edited, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

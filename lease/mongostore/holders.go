@@ -105,15 +105,6 @@ func (s *Store) DeleteHolder(ctx context.Context, t lease.Token) (lease.Holder, 
 	return d.view(), ok, err
 }
 
-// Touch implements lease.HolderStore. A pipeline is needed because the pod
-// depends on podBound; $$NOW is the server's time as well.
-func (s *Store) Touch(ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
-	moved := bson.D{{Key: "$cond", Value: bson.A{"$podBound", "$pod", literal(string(pod))}}}
-	return s.update(ctx, "touch", holders,
-		bson.D{byToken(t), inState(lease.Held)},
-		mongo.Pipeline{{set(bson.D{{Key: "lastSeenAt", Value: now}, {Key: "pod", Value: moved}})}})
-}
-
 // SetPayload implements lease.HolderStore.
 func (s *Store) SetPayload(ctx context.Context, t lease.Token, p lease.Payload) (bool, error) {
 	return s.update(ctx, "set payload", holders,

@@ -44,6 +44,8 @@ type Store struct {
 	client *mongo.Client
 	name   string
 
+	groups sync.Map // by lease.PodID; see touches
+
 	mu    sync.Mutex // held while the database is prepared
 	ready atomic.Pointer[collections]
 }

@@ -37,6 +37,19 @@ func BenchmarkEngine(b *testing.B, s lease.Store) {
 		b.Fatal(err)
 	}
 	for _, workers := range []int{1, 32, 256} {
+		b.Run(fmt.Sprintf("check/%d", workers), func(b *testing.B) {
+			held := make([]*lease.Lease, workers)
+			for w := range held {
+				var err error
+				if held[w], err = m.Acquire(b.Context(), lease.Request{Type: "bench", Definition: d, Tenant: "t", Project: "p", User: fmt.Sprintf("c%d", w)}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			timed(b, workers, func(w int) error { return held[w].Check(b.Context()) })
+			for _, l := range held {
+				check(b, l.Release(b.Context()))
+			}
+		})
 		b.Run(fmt.Sprintf("acquire and release/%d", workers), func(b *testing.B) {
 			timed(b, workers, func(w int) error {
 				l, err := m.Acquire(b.Context(), lease.Request{

@@ -41,6 +41,40 @@ func (c *contract) race(n int, f func(i int) (bool, error)) int {
 }
 
 var raceTests = map[string]func(*contract){
+	"checks in a crowd are each answered for their own holder, and one that has begun after a mark finds nothing": func(c *contract) {
+		var held, gone []lease.Holder
+		for range racers / 2 {
+			held = append(held, c.held(long, []lease.CounterID{globalCounter}))
+			gone = append(gone, c.held(long, []lease.CounterID{globalCounter}))
+		}
+		var marked [racers / 2]atomic.Bool
+		c.race(2*racers, func(i int) (bool, error) {
+			for n := range 8 {
+				at := (i/2 + n) % len(held)
+				if i%2 == 0 {
+					if ok, err := c.Touch(c.ctx, held[at].Token, held[at].Pod); err != nil || !ok {
+						return false, fmt.Errorf("a check of a lease that is held says %v: %w", ok, err)
+					}
+					continue
+				}
+				if n == 0 && i/2 < len(gone) {
+					if _, _, err := c.MarkHolder(c.ctx, gone[i/2].Token, lease.Mark{Cause: lease.Cause{Reason: lease.ReasonRevoke}}); err != nil {
+						return false, err
+					}
+					marked[i/2].Store(true)
+				}
+				was := marked[at].Load()
+				ok, err := c.Touch(c.ctx, gone[at].Token, gone[at].Pod)
+				if err != nil || ok && was {
+					return false, fmt.Errorf("a check after the mark says %v: %w", ok, err)
+				}
+			}
+			return true, nil
+		})
+		for _, h := range gone {
+			c.no("after all")(c.Touch(c.ctx, h.Token, h.Pod))
+		}
+	},
 	"first use by many creates one counter and fills it to its cap": func(c *contract) {
 		for _, limit := range []int{1, 7} {
 			id := lease.CounterID(fmt.Sprintf("tex|user|acme/u%d", limit))
