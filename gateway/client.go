@@ -18,7 +18,7 @@ import (
 func (s *Server) serveClient(w *exchange, r *http.Request) {
 	rt := parseRoute(r.URL)
 	w.route = rt
-	if f := s.unwelcome(w, r, rt); f != nil {
+	if f := s.judgeSource(w, r, rt); f != nil {
 		s.refuseStranger(w, r, *f)
 		return
 	}
@@ -26,7 +26,7 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 		permit(w, s.opt.Live.Load().Identity.UserHeaders())
 		return
 	}
-	if f := misdirected(w, r, rt); f != nil {
+	if f := judgeRoute(w, r, rt); f != nil {
 		s.refuseStranger(w, r, *f)
 		return
 	}
@@ -37,14 +37,14 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 	case kindMetadata:
 		s.serveStranger(w, r, func() { s.metadata(w, rt) })
 	case kindTenant:
-		s.serveStranger(w, r, func() { s.hand(s.opt.Tenant, w, r, rt) })
+		s.serveAdmin(w, r, rt, func() { s.hand(s.opt.Tenant, w, r, rt) })
 	case kindInsights:
 		s.serveStranger(w, r, func() { s.hand(s.opt.Page, w, r, rt) })
 	}
 }
 
-// unwelcome judges where a request comes from; nil lets it in.
-func (s *Server) unwelcome(w *exchange, r *http.Request, rt route) *refusal {
+// judgeSource judges where a request comes from; nil lets it in.
+func (s *Server) judgeSource(w *exchange, r *http.Request, rt route) *refusal {
 	if s.loopback && !loopback.Host(r.Host) {
 		// A page whose name was made to resolve to this machine has that name as its
 		// Host; whoever means this machine says so.
@@ -67,8 +67,8 @@ func (s *Server) unwelcome(w *exchange, r *http.Request, rt route) *refusal {
 	return nil
 }
 
-// misdirected judges where a request wants to go; nil lets it in.
-func misdirected(w *exchange, r *http.Request, rt route) *refusal {
+// judgeRoute judges where a request wants to go; nil lets it in.
+func judgeRoute(w *exchange, r *http.Request, rt route) *refusal {
 	if rt.kind == kindNone {
 		return nothing()
 	}
@@ -89,7 +89,7 @@ func (s *Server) serveCaller(w *exchange, r *http.Request, rt route) {
 	auth := s.opt.Live.Load().Identity
 	c, err := admit(auth, w, r, rt)
 	if err != nil {
-		s.turnAway(w, r, rt, err)
+		s.refuseCredential(w, r, rt, err)
 		return
 	}
 	if w.issuer == identity.Anonymous && fromAnotherSite(r) {
@@ -174,12 +174,12 @@ func admit(auth *identity.Authenticator, w *exchange, r *http.Request, rt route)
 	return c, nil
 }
 
-func (s *Server) turnAway(w *exchange, r *http.Request, rt route, err error) {
+func (s *Server) refuseCredential(w *exchange, r *http.Request, rt route, err error) {
 	var e *identity.Error
 	if !errors.As(err, &e) {
 		e = &identity.Error{Status: http.StatusUnauthorized, Why: "the credential could not be judged", Err: err}
 	}
-	s.turned.Write(r.Context(), slog.LevelInfo, "a caller was turned away",
+	s.badCredentials.Write(r.Context(), slog.LevelInfo, "a caller was turned away",
 		slog.String("request", w.id), slog.Int("status", e.Status), slog.String("why", e.Error()))
 	code := "FORBIDDEN"
 	if e.Status == http.StatusUnauthorized {

@@ -215,22 +215,27 @@ func callersAreServed(t *testing.T, p *pod) {
 }
 
 func TestAStrangerWithoutAPlaceGetsAHeadOnly(t *testing.T) {
-	p := start(t, short(), nil)
+	p := start(t, short(), func(o *Options) {
+		o.Config.Identity.APIKeys[0].Roles = []string{config.RoleTenantAdmin}
+		o.Tenant = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	})
 	who := quota.Of("127.0.0.1", "", "")
 	for p.strangers.Take(who, 1) {
 	}
 	c, base := p.client(t)
-	for what, url := range map[string]string{"a page": "/insights/dev/leases", "a wrong key": "/mcp/acme/p/browser", "nothing": "/x", "metadata": "/.well-known/oauth-protected-resource/mcp/a/b/c"} {
+	for what, url := range map[string]string{"a page": "/insights/dev/leases", "a wrong key": "/mcp/acme/p/browser", "nothing": "/x", "a method of metadata": "/.well-known/oauth-protected-resource/mcp/a/b/c"} {
 		resp, err := post(t, c, base+url, "wrong")
 		if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.ContentLength != 0 || resp.Header.Get("Retry-After") == "" {
-			if what == "metadata" && err == nil && resp.StatusCode == http.StatusServiceUnavailable {
-				continue
-			}
 			t.Errorf("%s: %v %v", what, resp, err)
 		}
 	}
 	if resp, err := post(t, c, base+"/mcp/acme/p/browser", "ann-secret"); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("a caller: %v %v", resp, err)
+	}
+	for key, want := range map[string]int{"ann-secret": http.StatusNoContent, "bob-secret": http.StatusServiceUnavailable, "": http.StatusServiceUnavailable} {
+		if resp, err := post(t, c, base+"/brain/acme/admin/leases", key); err != nil || resp.StatusCode != want {
+			t.Errorf("the admin API with %q: %v %v, want %d", key, resp, err, want)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func (s *Server) trusted(w *exchange, r *http.Request) bool {
 		w.issuer = "internal"
 		return true
 	}
-	s.refused.Write(r.Context(), slog.LevelWarn, "an internal call was refused",
+	s.badTokens.Write(r.Context(), slog.LevelWarn, "an internal call was refused",
 		slog.String("request", w.id), slog.String("remote", r.RemoteAddr), slog.String("why", err.Error()))
 	f := refusal{status: http.StatusUnauthorized, code: "UNAUTHENTICATED", message: "an internal call needs this pod's internal token in " + headers.InternalToken + ", once"}
 	if errors.Is(err, admin.ErrNotConfigured) {

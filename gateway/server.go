@@ -56,21 +56,22 @@ type Options struct {
 
 // Server is the pod's two listeners.
 type Server struct {
-	opt       Options
-	bounds    bounds
-	loopback  bool        // the client listener is bound to loopback
-	strangers *quota.Pool // requests of which no caller is known
-	bodies    *bodyBudget
-	lines     *failureLines
-	turned    *ratelog.Log // callers turned away
-	refused   *ratelog.Log // internal calls refused
-	metrics   http.Handler // one for all scrapes, which it bounds together
-	stopping  atomic.Bool
-	client    *h1.Server
-	internal  *h1.Server
-	handler   http.Handler // of client
-	listener  net.Listener // client
-	inside    net.Listener // internal
+	opt            Options
+	bounds         bounds
+	loopback       bool        // the client listener is bound to loopback
+	strangers      *quota.Pool // requests of which no caller is known
+	admins         *quota.Pool // requests of tenants' admins
+	bodies         *bodyBudget
+	lines          *failureLines
+	badCredentials *ratelog.Log // callers refused
+	badTokens      *ratelog.Log // internal calls refused
+	metrics        http.Handler // one for all scrapes, which it bounds together
+	stopping       atomic.Bool
+	client         *h1.Server
+	internal       *h1.Server
+	handler        http.Handler // of client
+	listener       net.Listener // client
+	inside         net.Listener // internal
 }
 
 // Listen binds both listeners, so that an address in use is an error before
@@ -80,8 +81,8 @@ func Listen(ctx context.Context, opt Options) (*Server, error) {
 }
 
 func listen(ctx context.Context, opt Options, b bounds) (*Server, error) {
-	s := &Server{opt: opt, bounds: b, strangers: newStrangers(), lines: newFailureLines(opt.Log),
-		turned: ratelog.New(opt.Log), refused: ratelog.New(opt.Log),
+	s := &Server{opt: opt, bounds: b, strangers: newStrangers(), admins: newAdmins(), lines: newFailureLines(opt.Log),
+		badCredentials: ratelog.New(opt.Log), badTokens: ratelog.New(opt.Log),
 		metrics: promhttp.HandlerFor(opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})}
 	s.bodies = newBodyBudget(func() config.Limits { return s.opt.Live.Limits() }) // Live comes with Wire
 	var lc net.ListenConfig

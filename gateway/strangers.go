@@ -13,7 +13,12 @@ import (
 // it is known who asks, and none is needed to find that out.
 const maxStrangers = 1024
 
+// maxAdmins is how many requests of tenants' admins to their API are answered at
+// once.
+const maxAdmins = 128
+
 func newStrangers() *quota.Pool { return quota.New(func() int64 { return maxStrangers }) }
+func newAdmins() *quota.Pool    { return quota.New(func() int64 { return maxAdmins }) }
 
 // addressOf is whom a stranger's place counts for: its address, or of IPv6 the
 // network, of which one machine can have all addresses.
@@ -35,8 +40,23 @@ func addressOf(r *http.Request) quota.Key {
 // a time. An event stream has a bound of its own once it has begun: its handler
 // has let somebody in.
 func (s *Server) serveStranger(w *exchange, r *http.Request, answer func()) {
-	who := addressOf(r)
-	if !s.strangers.Take(who, 1) {
+	s.serveWithin(s.strangers, addressOf(r), w, r, answer)
+}
+
+// serveAdmin answers a request to a tenant's admin API, whose handler judges the
+// credential: one that counts gets a place among those of its kind.
+func (s *Server) serveAdmin(w *exchange, r *http.Request, rt route, answer func()) {
+	c, err := s.opt.Live.Load().Identity.Authenticate(r)
+	if err != nil || !c.TenantAdmin(rt.tenant) {
+		s.serveStranger(w, r, answer)
+		return
+	}
+	w.issuer, w.tenant = c.Issuer(), rt.tenant
+	s.serveWithin(s.admins, quota.Of(rt.tenant, "", c.Who()), w, r, answer)
+}
+
+func (s *Server) serveWithin(places *quota.Pool, who quota.Key, w *exchange, r *http.Request, answer func()) {
+	if !places.Take(who, 1) {
 		// A head without a body: nothing of it waits for the client to read.
 		h := w.Header()
 		h.Set("Retry-After", "5")
@@ -44,7 +64,7 @@ func (s *Server) serveStranger(w *exchange, r *http.Request, answer func()) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	defer s.strangers.Give(who, 1)
+	defer places.Give(who, 1)
 	inTime(w, s.bounds.stranger, func() {
 		answer()
 		if r.ProtoMajor > 1 {
