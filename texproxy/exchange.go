@@ -3,6 +3,7 @@ package texproxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -111,6 +112,11 @@ func (p *Proxy) exchange(ctx context.Context, s *service, c call) (a *answer, se
 	resp, err := tracing.RoundTrip(p.transport, s.request(ctx, c, watch))
 	if err != nil {
 		return nil, written.Load(), err
+	}
+	if resp.StatusCode < http.StatusOK {
+		// It is no answer, and whoever gives it compiles nothing.
+		resp.Body.Close()
+		return nil, false, fmt.Errorf("the TeX service ended with the status %d", resp.StatusCode)
 	}
 	watch.answered()
 	resp.Body = &watchedBody{resp.Body, watch, ctx}

@@ -492,6 +492,38 @@ func TestAnUpstreamThatFailsAtSubmit(t *testing.T) {
 	}
 }
 
+// A status below 200 ends nothing, and no server of net/http may send it on.
+func TestAStatusThatIsNone(t *testing.T) {
+	for _, status := range []string{"099 Below", "101 Switching Protocols"} {
+		for mode, svc := range map[string]func(url string) tex.Service{
+			"job": func(url string) tex.Service { return tex.Service{Name: "tex2pdf", Preset: "rbehzadan", Upstream: url} },
+			"sync": func(url string) tex.Service {
+				return tex.Service{Name: "tex2pdf", Mode: tex.Sync, Upstream: url, Submit: []tex.Route{{Path: "/tex2pdf"}}}
+			},
+		} {
+			t.Run(mode+" "+status, func(t *testing.T) {
+				up, store := newUpstream(t), newStore()
+				up.script(func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					conn, out, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					fmt.Fprintf(out, "HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n", status)
+					out.Flush()
+					conn.Close()
+				})
+				p := newPod(t, store, "pod-a", svc(up.URL))
+				if r := submit(t, p.url); r.status != 502 {
+					t.Errorf("the client got %d %s", r.status, r.body)
+				}
+				wantHeld(t, store, 0)
+			})
+		}
+	}
+}
+
 func TestAnUpstreamThatCannotBeReached(t *testing.T) {
 	p, up, store := onePod(t, nil)
 	up.Close()

@@ -38,6 +38,15 @@ const (
 // owners.
 type owner struct{ tenant, project, user, issuer string }
 
+// is reports whether what belongs to o is who's. What an earlier version has
+// recorded names no issuer.
+func (o owner) is(who owner) bool {
+	if o.issuer == "" {
+		who.issuer = ""
+	}
+	return o == who
+}
+
 func (o owner) sharer() quota.Key { return quota.Of(o.tenant, o.project, o.user) }
 
 func ownerOf(c principal.Caller) owner { return owner{c.Tenant, c.Project, c.User, c.Issuer} }
@@ -161,7 +170,7 @@ func (q *request) mayUseName() error {
 		switch {
 		case err != nil:
 			return err
-		case ok && who == q.owner:
+		case ok && who.is(q.owner):
 			continue
 		case ok || !q.binds():
 			return errNotFound
@@ -172,7 +181,7 @@ func (q *request) mayUseName() error {
 		if err != nil {
 			return err
 		}
-		if got.owner != q.owner {
+		if !got.owner.is(q.owner) {
 			return errNotFound
 		}
 	}
@@ -204,14 +213,14 @@ func (q *request) bound(a *answer) (*answer, error) {
 func (q *request) bind(keys []string, ttl time.Duration) error {
 	ctx := context.WithoutCancel(q.r.Context())
 	for _, key := range keys {
-		if k, ok := q.p.owners.get(recordName, key); ok && k.owner == q.owner {
+		if k, ok := q.p.owners.get(recordName, key); ok && k.owner.is(q.owner) {
 			continue
 		}
 		got, err := q.p.claim(ctx, recordName, key, q.owner, ttl)
 		if err != nil {
 			return err
 		}
-		if got.owner != q.owner {
+		if !got.owner.is(q.owner) {
 			return errNotFound
 		}
 		q.p.owners.put(recordName, key, known{owner: q.owner})

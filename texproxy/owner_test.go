@@ -194,6 +194,28 @@ func TestOwnersAreOfTheirIssuer(t *testing.T) {
 	}
 }
 
+// A job that a pod of an earlier version has taken names no issuer.
+func TestAJobWithoutAnIssuerIsItsUsers(t *testing.T) {
+	p, up, store := onePod(t, nil)
+	id := mustSubmit(t, p.url)
+	h := store.Held(t)[0]
+	p.jobs.drop(p.jobs.get("tex2pdf/" + id))
+	p.owners.seen.Purge()
+	delete(h.Payload, payloadIssuer)
+	if ok, err := store.SetPayload(t.Context(), h.Token, h.Payload); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if r := get(t, p.as("acme", "thesis", "u2")+"/tex2pdf/status/"+id); r.status != 404 {
+		t.Errorf("another user got %d", r.status)
+	}
+	if r := get(t, p.url+"/tex2pdf/status/"+id); r.status != 200 {
+		t.Errorf("its user got %d", r.status)
+	}
+	up.set(id, "completed")
+	get(t, p.url+"/tex2pdf/status/"+id)
+	wantHeld(t, store, 0)
+}
+
 // What the store does not know is nobody's, with and without a lease.
 func TestAJobOfAScopeWithoutALeaseOutlivesItsPod(t *testing.T) {
 	up, store := newUpstream(t), newStore()

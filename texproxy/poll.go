@@ -66,14 +66,14 @@ func (q *request) tellsState() bool {
 func (q *request) locate() (located, error) {
 	key := q.s.jobKey(q.m.job())
 	if j := q.p.jobs.get(key); j != nil {
-		if j.owner != q.owner {
+		if !j.owner.is(q.owner) {
 			return located{}, nil
 		}
 		return located{place: running, job: j}, nil
 	}
 	if k, ok := q.p.owners.get(recordJob, key); ok {
 		switch {
-		case k.owner != q.owner:
+		case !k.owner.is(q.owner):
 			return located{}, nil
 		case k.free || q.kind() == kindResult:
 			return located{place: ended}, nil
@@ -96,7 +96,7 @@ func (q *request) find(key string) (located, error) {
 	}
 	var mark *lease.Holder
 	for i, h := range holders {
-		if ownerOfHolder(h) != q.owner {
+		if !ownerOfHolder(h).is(q.owner) {
 			return located{}, nil
 		}
 		if h.State == lease.Held {
@@ -114,7 +114,7 @@ func (q *request) find(key string) (located, error) {
 		}
 	}
 	who, ok, err := q.p.lookup(q.r.Context(), recordJob, key)
-	if err != nil || !ok || who != q.owner {
+	if err != nil || !ok || !who.is(q.owner) {
 		return located{}, err
 	}
 	return located{place: ended}, nil

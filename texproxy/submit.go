@@ -109,7 +109,7 @@ func (q *request) record(ctx context.Context, j *job) error {
 	switch {
 	case err != nil:
 		q.log().Error("the owner of a job could not be recorded", "err", err)
-	case got.owner != q.owner:
+	case !got.owner.is(q.owner):
 		// The service names the same thing alike for all its users, and this
 		// one is another owner's.
 		q.p.giveBack(j.lease.Lease)
