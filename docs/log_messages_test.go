@@ -18,7 +18,15 @@ import (
 // the message stands.
 func levelOf(call *ast.CallExpr) (level string, message int) {
 	method, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok || !isLog(method.X) {
+	if !ok {
+		return "", 0
+	}
+	if len(call.Args) >= 3 { // context, slog.LevelWarn, message
+		if l, ok := call.Args[1].(*ast.SelectorExpr); ok && strings.HasPrefix(l.Sel.Name, "Level") {
+			return map[string]string{"LevelWarn": "WARN", "LevelError": "ERROR"}[l.Sel.Name], 2
+		}
+	}
+	if !isLog(method.X) {
 		return "", 0
 	}
 	switch method.Sel.Name {
@@ -30,24 +38,17 @@ func levelOf(call *ast.CallExpr) (level string, message int) {
 		return "WARN", 1
 	case "ErrorContext":
 		return "ERROR", 1
-	case "Write", "LogAttrs": // context, level, message
-		if len(call.Args) < 3 {
-			return "", 0
-		}
-		if l, ok := call.Args[1].(*ast.SelectorExpr); ok {
-			return map[string]string{"LevelWarn": "WARN", "LevelError": "ERROR"}[l.Sel.Name], 2
-		}
 	}
 	return "", 0
 }
 
-// isLog goes by the name of what is called: log, p.opt.Log, q.log(), s.refused.
+// isLog goes by the name of what is called: log, p.opt.Log, q.log().
 func isLog(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.Ident:
 		return x.Name == "log"
 	case *ast.SelectorExpr:
-		return strings.EqualFold(x.Sel.Name, "log") || x.Sel.Name == "refused"
+		return strings.EqualFold(x.Sel.Name, "log")
 	case *ast.CallExpr:
 		return isLog(x.Fun)
 	}
