@@ -64,10 +64,15 @@ type TLS struct {
 type Internal struct {
 	// Its address. Keep it away from clients.
 	Listen string `yaml:"listen" default:"127.0.0.1:8081"`
-	// Shared secrets for /internal, in the header X-Vance-Internal-Token: the
-	// first is sent, all are taken; none means that everyone is refused. On the
-	// embedded store one is made at the first start.
+	// Shared secrets for /internal, in the header X-Vance-Internal-Token, all of
+	// which are taken; none means that everyone is refused. Pods do not send them to
+	// each other: they sign their calls with the first. On the embedded store one is
+	// made at the first start.
 	Tokens []string `yaml:"tokens" secret:"true"`
+	// Send the first token to other pods as well, while pods of a version that knows
+	// no signatures run beside this one. Whoever can write an address into the store
+	// is sent it then; set it for one upgrade only.
+	SendToken bool `yaml:"sendToken"`
 }
 
 // Pod is how other pods see this one.

@@ -51,9 +51,15 @@ func (s *Server) serveInternal(w *exchange, r *http.Request) {
 	}
 }
 
-// trusted checks the internal token and refuses without it.
+// trusted checks the internal token, or the signature of a pod that has it, and
+// refuses without either.
 func (s *Server) trusted(w *exchange, r *http.Request) bool {
-	err := admin.InternalToken(r, s.opt.Config.Internal.Tokens)
+	var err error
+	if len(r.Header.Values(headers.Signature)) > 0 && s.opt.Signed != nil {
+		err = s.opt.Signed(w, r)
+	} else {
+		err = admin.InternalToken(r, s.opt.Config.Internal.Tokens)
+	}
 	if err == nil {
 		w.issuer = "internal"
 		return true

@@ -41,7 +41,11 @@ type Options struct {
 	Tenant http.Handler // /brain/{tenant}/admin/leases…; judges credentials itself
 	Page   http.Handler // /insights/{tenant}/leases…; judges credentials itself
 	Admin  http.Handler // /internal/lease/admin/…; judges credentials itself
-	// Peers serves the calls of other pods; the internal token has been checked.
+	// Signed checks a call that another pod has signed instead of sending the
+	// internal token; nil takes none.
+	Signed func(w http.ResponseWriter, r *http.Request) error
+	// Peers serves the calls of other pods; signature or internal token have been
+	// checked.
 	Peers http.Handler
 	// Certificate is nil where the listeners are plain.
 	Certificate *Certificate

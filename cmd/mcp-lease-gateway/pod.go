@@ -104,7 +104,7 @@ func newPod(ctx context.Context, conf *config.Gateway, load func() (*config.Gate
 		return nil, err
 	}
 	p.live = gateway.NewLive(state)
-	p.client = peers.NewClient(peers.ClientOptions{Token: first(conf.Internal.Tokens), Seal: ring, TLS: peerTLS(certificate)})
+	p.client = peers.NewClient(peers.ClientOptions{Token: first(conf.Internal.Tokens), SendToken: conf.Internal.SendToken, Seal: ring, TLS: peerTLS(certificate)})
 	if err := p.wireEngine(); err != nil {
 		return nil, err
 	}
@@ -243,6 +243,7 @@ func (p *pod) wireServer(ring *seal.Ring) error {
 		o.Live = p.live
 		o.MCP, o.Tex = p.sessions, p.tex
 		o.Admin, o.Tenant, o.Page = api.Internal(), api.Tenant(), page
+		o.Signed = peers.NewVerifier(p.conf.Internal.Tokens).Verify
 		o.Peers = peers.NewServer(peers.ServerOptions{
 			Self:    p.id,
 			Seal:    ring,

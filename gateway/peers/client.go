@@ -3,6 +3,7 @@ package peers
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
@@ -11,7 +12,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -39,9 +39,14 @@ const (
 
 // ClientOptions configures a Client.
 type ClientOptions struct {
-	// Token is the internal token that is sent; without one other pods refuse.
+	// Token is the internal token that calls are signed with; without one other
+	// pods refuse.
 	Token string
-	Seal  *seal.Ring
+	// SendToken sends the token as well, for pods of versions that know no
+	// signatures, and takes their answers, which prove nothing. While it is set,
+	// whoever can write an address into the store is sent the token.
+	SendToken bool
+	Seal      *seal.Ring
 	// TLS is nil where the internal listeners are plain.
 	TLS *tls.Config
 }
@@ -49,6 +54,7 @@ type ClientOptions struct {
 // Client calls other pods. It implements lease.Peers and session.Forwarder.
 type Client struct {
 	opt    ClientOptions
+	key    []byte // of the token
 	box    *seal.Box
 	scheme string
 	http   *http.Client
@@ -57,7 +63,7 @@ type Client struct {
 
 // NewClient makes a Client.
 func NewClient(opt ClientOptions) *Client {
-	c := &Client{opt: opt, box: opt.Seal.Box(sealPurpose), scheme: "http"}
+	c := &Client{opt: opt, key: signingKey(opt.Token), box: opt.Seal.Box(sealPurpose), scheme: "http"}
 	if opt.TLS != nil {
 		c.scheme = "https"
 	}
@@ -121,14 +127,9 @@ func (c *Client) Changed(ctx context.Context, pods []lease.Pod, changes []docume
 func (c *Client) post(ctx context.Context, pod lease.Pod, path string, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+readTimeout)
 	defer cancel()
-	req, err := c.request(ctx, pod, path, bytes.NewReader(body))
+	resp, err := c.call(ctx, pod, path, "application/json", body)
 	if err != nil {
 		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("peers: %w", err)
 	}
 	defer func() { httpbody.Drain(resp.Body) }()
 	if resp.StatusCode/100 != 2 {
@@ -137,21 +138,52 @@ func (c *Client) post(ctx context.Context, pod lease.Pod, path string, body []by
 	return nil
 }
 
-func (c *Client) request(ctx context.Context, pod lease.Pod, path string, body io.Reader) (*http.Request, error) {
+// call posts a body that consists of parts. A success of the answer, if it is one,
+// is that of a pod with our token.
+func (c *Client) call(ctx context.Context, pod lease.Pod, path, contentType string, parts ...[]byte) (*http.Response, error) {
 	if pod.Endpoint == "" {
 		return nil, fmt.Errorf("peers: pod %s has no endpoint", pod.ID)
 	}
 	if c.opt.Token == "" {
-		return nil, errors.New("peers: this pod has no internal token to send; set internal.tokens in gateway.yaml")
+		return nil, errors.New("peers: this pod has no internal token to sign with; set internal.tokens in gateway.yaml")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+pod.Endpoint+path, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+pod.Endpoint+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("peers: %w", err)
 	}
-	req.Header.Set(headers.InternalToken, c.opt.Token)
+	for _, part := range parts {
+		req.ContentLength += int64(len(part))
+	}
+	// A body that can be had again goes out again where an idle connection turns
+	// out to be gone.
+	req.GetBody = func() (io.ReadCloser, error) {
+		readers := make([]io.Reader, len(parts))
+		for i, part := range parts {
+			readers[i] = bytes.NewReader(part)
+		}
+		return io.NopCloser(io.MultiReader(readers...)), nil
+	}
+	req.Body, _ = req.GetBody()
+	req.Header.Set("Content-Type", contentType)
 	req.Header.Set(podHeader, string(pod.ID))
-	return req, nil
+	want := sign(req, c.key, string(pod.ID), parts...)
+	if c.opt.SendToken {
+		req.Header.Set(headers.InternalToken, c.opt.Token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("peers: %w", err)
+	}
+	proven := hmac.Equal([]byte(resp.Header.Get(proofHeader)), []byte(want))
+	if !proven && !c.opt.SendToken && (resp.StatusCode/100 == 2 || resp.Header.Get(relayedHeader) != "") {
+		httpbody.Drain(resp.Body)
+		return nil, errUnproven
+	}
+	return resp, nil
 }
+
+// errUnproven says that whoever answers at a pod's address is no pod of ours.
+var errUnproven = errors.New("peers: the answer does not come from a pod with this pod's internal token")
 
 // ErrOtherPod says that another process answers at the pod's address.
 var ErrOtherPod = errors.New("peers: another pod answers there")
@@ -186,15 +218,9 @@ func (c *Client) Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, 
 	size := binary.BigEndian.AppendUint32(nil, uint32(len(sealed))) //nolint:gosec // bounded by maxEnvelope above
 	// The request ends when the client goes: the pod that has the session decides
 	// what that means for the call.
-	req, err := c.request(r.Context(), pod, ForwardPath, io.MultiReader(bytes.NewReader(size), strings.NewReader(sealed), bytes.NewReader(body)))
+	resp, err := c.call(r.Context(), pod, ForwardPath, "application/octet-stream", size, []byte(sealed), body)
 	if err != nil {
 		return err
-	}
-	req.ContentLength = int64(len(size) + len(sealed) + len(body))
-	req.Header.Set("Content-Type", "application/octet-stream")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("peers: %w", err)
 	}
 	if resp.Header.Get(relayedHeader) == "" {
 		httpbody.Drain(resp.Body)
@@ -207,7 +233,7 @@ func (c *Client) Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, 
 
 // relay copies an answer to the client, each piece as it arrives.
 func relay(w http.ResponseWriter, resp *http.Response) {
-	for _, name := range []string{relayedHeader, "X-Request-Id", "Date"} { // this pod has its own
+	for _, name := range []string{relayedHeader, proofHeader, "X-Request-Id", "Date"} { // this pod has its own
 		delete(resp.Header, name)
 	}
 	headers.EndToEnd(w.Header(), resp.Header)

@@ -59,16 +59,27 @@ func newPod(t *testing.T, change func(*peers.ServerOptions)) *pod {
 	if change != nil {
 		change(&p.opt)
 	}
-	s := peers.NewServer(p.opt)
-	p.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if admin.InternalToken(r, []string{token}) != nil {
+	p.srv = httptest.NewServer(trusting(peers.NewServer(p.opt)))
+	t.Cleanup(p.srv.Close)
+	return p
+}
+
+// trusting takes calls with a signature or the token, as the gateway does.
+func trusting(s http.Handler) http.Handler {
+	v := peers.NewVerifier([]string{"an older token, still taken", token})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		if r.Header.Get(headers.Signature) != "" {
+			err = v.Verify(w, r)
+		} else {
+			err = admin.InternalToken(r, []string{token})
+		}
+		if err != nil {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		s.ServeHTTP(w, r)
-	}))
-	t.Cleanup(p.srv.Close)
-	return p
+	})
 }
 
 func (p *pod) registration(id lease.PodID) lease.Pod {
@@ -397,7 +408,7 @@ func certificate(t *testing.T, names ...string) *tls.Certificate {
 func TestTLS(t *testing.T) {
 	ours, theirs := certificate(t, "pods.internal"), certificate(t, "pods.internal")
 	s := peers.NewServer(peers.ServerOptions{Self: "pod-b", Seal: ring(t, 1), Revoked: func(context.Context, lease.Token) error { return nil }})
-	srv := httptest.NewUnstartedServer(s)
+	srv := httptest.NewUnstartedServer(trusting(s))
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{*ours}}
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	srv.StartTLS()
@@ -510,8 +521,8 @@ func TestTLSWithAnAuthority(t *testing.T) {
 		{"without a name of our own nobody else is a pod", with(leaf(root, nil), root), leaf(root, nil, "pods.internal"), false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			srv := httptest.NewUnstartedServer(peers.NewServer(peers.ServerOptions{Self: "pod-b", Seal: ring(t, 1),
-				Revoked: func(context.Context, lease.Token) error { return nil }}))
+			srv := httptest.NewUnstartedServer(trusting(peers.NewServer(peers.ServerOptions{Self: "pod-b", Seal: ring(t, 1),
+				Revoked: func(context.Context, lease.Token) error { return nil }})))
 			srv.TLS = &tls.Config{Certificates: []tls.Certificate{*x.theirs}}
 			srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 			srv.StartTLS()

@@ -79,7 +79,9 @@ func (s *Server) revoked(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if !s.meant(w, []string{string(body.Pod)}, false) {
+	// A signature is for the pod that the header names, so the body must not name
+	// another one.
+	if !s.meant(w, []string{string(body.Pod)}, false) || !s.meant(w, r.Header.Values(podHeader), true) {
 		return
 	}
 	switch err := s.opt.Revoked(r.Context(), body.Token); {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -50,9 +51,11 @@ func TestAPodThatDoesNotAnswerIsUnreachableInTime(t *testing.T) {
 			near, far := net.Pipe()
 			go func() {
 				defer func() { _ = far.Close() }()
-				if _, err := http.ReadRequest(bufio.NewReader(far)); err != nil {
+				r, err := http.ReadRequest(bufio.NewReader(far))
+				if err != nil {
 					return
 				}
+				_, _ = io.Copy(io.Discard, r.Body)
 				_, _ = far.Write([]byte("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100\r\n\r\nhalf of i"))
 				_, _ = far.Read(make([]byte, 1)) // until the client has had enough
 			}()

@@ -24,6 +24,8 @@ const (
 	// relayedHeader marks an answer as the forwarded request's own, so that a
 	// refusal of the pod itself is never taken for it.
 	relayedHeader = "X-Vance-Relayed"
+	// proofHeader shows that whoever answers has the internal token.
+	proofHeader = "X-Vance-Proof"
 )
 
 // Bounds of what a pod reads, in bytes.

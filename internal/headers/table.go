@@ -21,6 +21,8 @@ const (
 const (
 	// InternalToken carries the internal token.
 	InternalToken = "X-Vance-Internal-Token" //nolint:gosec // a header's name
+	// Signature signs a pod's call to another pod.
+	Signature = "X-Vance-Signature"
 	// Operator says who acts with a credential that several people have, such as
 	// the internal token. It is a word and no proof: it stands in the record beside
 	// the credential and opens nothing.
