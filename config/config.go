@@ -178,7 +178,8 @@ const (
 type Limits struct {
 	// Longest request body.
 	RequestBody int64 `yaml:"requestBody" form:"size" default:"32MiB" min:"1024"`
-	// Streams, calls and child processes of this pod at once. One user has a third of
+	// Streams, calls, requests to TeX services and child processes of this pod at
+	// once, all together. One user has a third of
 	// them at most and one tenant less than a half, so that others find room.
 	PerPod int `yaml:"perPod" default:"10000" min:"1"`
 	// Sessions that one principal may hold.

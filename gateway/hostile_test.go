@@ -363,9 +363,9 @@ func TestAnAnswerThatIsNotReadEnds(t *testing.T) {
 	})
 	p := start(t, short(), func(o *Options) { o.MCP = asMCP{endless} })
 	for name, request := range map[string]string{
-		"over HTTP/1.1 by net/http":    "POST /mcp/dev/p/big HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"over HTTP/1.1 without it":     "POST /mcp/dev/p/big HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
-		"over HTTP/1.1 where it flows": "POST /mcp/dev/p/big HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+		"over HTTP/1.1 by net/http": "POST /mcp/dev/p/big HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"over HTTP/1.1 without it":  "POST /mcp/dev/p/big HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
+		"over HTTP/1.1 after a 100": "POST /mcp/dev/p/big HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := net.Dial("tcp", p.ClientAddr())

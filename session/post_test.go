@@ -12,11 +12,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
+	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
 )
@@ -230,6 +232,17 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	if a := r.do("POST", id, call(1, "echo")); a.status != 200 {
 		t.Fatalf("the session did not outlive the bad requests: %+v", a)
+	}
+}
+
+func TestABodyWithoutRoomInMemoryIsALimit(t *testing.T) {
+	r := newRig(t)
+	id := r.open()
+	full := func(req *http.Request) { req.Body = io.NopCloser(iotest.ErrReader(quota.ErrFull)) }
+	r.served.Store(&full)
+	a := r.do("POST", id, call(1, "echo"))
+	if e := a.rpc(t); a.status != http.StatusServiceUnavailable || e.Error.Data["code"] != codeLimit || a.header.Get("Retry-After") == "" {
+		t.Errorf("%+v", a)
 	}
 }
 

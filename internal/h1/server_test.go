@@ -3,12 +3,15 @@ package h1_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -590,4 +593,49 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// With TLS all requests are net/http's, of HTTP/2 and of HTTP/1.1.
+func TestTLS(t *testing.T) {
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer certified.Close()
+	rest := behind(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %v", r.Proto, body, short(w))
+	}), &output.Buffer{})
+	rest.TLSConfig = &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	s := h1.NewServer(rest)
+	addr := run(t, s.Serve, s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(certified.Certificate())
+	for proto, http2 := range map[string]bool{"HTTP/2.0": true, "HTTP/1.1": false} {
+		tr := &http.Transport{ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: roots}}
+		defer tr.CloseIdleConnections()
+		for range 2 {
+			resp, err := (&http.Client{Transport: tr, Timeout: longest}).Post("https://"+addr+"/", "text/plain", strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil || string(text) != proto+" body false" {
+				t.Errorf("%s: %q %v", proto, text, err)
+			}
+		}
+	}
+	silent, br := dial(t, addr) // shakes no hands
+	odd, oddReader := dial(t, addr)
+	if _, err := io.WriteString(odd, "POST / HTTP/1.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := io.ReadAll(oddReader); strings.Contains(string(text), " 200 ") { // an alert, or a reset
+		t.Errorf("%q", text)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := br.ReadByte(); err == nil {
+		t.Error("a connection in its handshake outlives Close")
+	}
+	_ = silent
 }
