@@ -78,6 +78,12 @@ func runTestChild() int {
 		case m.Method == "tools/call" && m.Params.Name == "progress":
 			say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1.0}}`, m.Params.Meta.ProgressToken)
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"done":1.0}}`, m.ID)
+		case m.Method == "tools/call" && m.Params.Name == "works": // for longer than the silence that its test allows
+			for range 10 {
+				time.Sleep(100 * time.Millisecond)
+				say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1.0}}`, m.Params.Meta.ProgressToken)
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"done":1.0}}`, m.ID)
 		case m.Method == "tools/call" && m.Params.Name == "ask":
 			asking = string(m.ID)
 			say(`{"jsonrpc":"2.0","id":"s1","method":"sampling/createMessage","params":{}}`)

@@ -97,21 +97,22 @@ func (c *clientSide) write(b []byte) bool {
 // put is write under the lock.
 func (c *clientSide) put(b []byte) {
 	stream := c.stream.Load()
-	if !c.left {
-		now := c.now()
-		c.writing.Store(now)
-		_, err := c.w.Write(b)
-		if err == nil && stream {
-			c.sse.Feed(b)
-			err = c.flush()
-		}
-		c.writing.Store(0)
-		c.lastOut.Store(now)
-		c.left = err != nil
-	}
 	if stream && c.passed != nil {
-		c.passed(b, c.left)
+		c.passed(b, c.left) // first: who has read a response finds its call ended
 	}
+	if c.left {
+		return
+	}
+	now := c.now()
+	c.writing.Store(now)
+	_, err := c.w.Write(b)
+	if err == nil && stream {
+		c.sse.Feed(b)
+		err = c.flush()
+	}
+	c.writing.Store(0)
+	c.lastOut.Store(now)
+	c.left = err != nil
 }
 
 func (c *clientSide) flush() error {

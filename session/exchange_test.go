@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
 
 // recorder is a client in a bubble of fake time: it takes what is written, or
@@ -49,6 +51,8 @@ func bubble(t *testing.T, w http.ResponseWriter, silence time.Duration) (x *exch
 	p := &Proxy{epoch: time.Now().Add(-time.Second)}
 	x = &exchange{p: p, silence: silence}
 	x.client.init(w, p.epoch)
+	x.client.passed = x.passed
+	x.pending.q = &request{}
 	x.ctx, x.cancel = context.WithCancelCause(t.Context())
 	r, up := io.Pipe()
 	context.AfterFunc(x.ctx, func() { _ = r.CloseWithError(context.Cause(x.ctx)) })
@@ -57,6 +61,17 @@ func bubble(t *testing.T, w http.ResponseWriter, silence time.Duration) (x *exch
 	done = make(chan error, 1)
 	go func() { done <- x.copyAll(r) }()
 	return x, up, done
+}
+
+func keep(body string) *wire.Buffer { return wire.Keep([]byte(body)) }
+
+func mustScan(t *testing.T, body string) *wire.Envelope {
+	t.Helper()
+	env, err := wire.Scan([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
 }
 
 func TestAnIdleStreamIsKeptAliveBetweenEvents(t *testing.T) {

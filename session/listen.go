@@ -78,7 +78,9 @@ func (q *request) streams(x *exchange, h *hold, resp *http.Response) *refusal {
 	if status < 300 && kindOf(resp.Header) == eventStream && !compressed(resp.Header) {
 		return nil
 	}
-	prefix := httpbody.Drain(resp.Body)
+	prefix, whole := httpbody.Peek(resp.Body)
+	resp.Body = whole
+	defer httpbody.Drain(resp.Body)
 	switch {
 	case status >= 400 && status < 500 && h.hasSession() && upstream.NamesSession(prefix):
 		return q.upstreamGone(x, h)

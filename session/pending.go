@@ -67,6 +67,9 @@ func (t *pending) cancel(key string) (done bool) {
 
 // done is asked under the lock.
 func (t *pending) done() bool {
+	if t.q.env == nil {
+		return false // a stream that listens
+	}
 	if len(t.cancelled) == 0 {
 		return t.answers != nil && t.answers.Done()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
+	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
@@ -152,10 +153,7 @@ func unusable(resp *http.Response, forward, waits bool) string {
 	s := resp.StatusCode
 	switch {
 	case s == http.StatusUnauthorized || s == http.StatusForbidden:
-		if forward {
-			return fmt.Sprintf("it refused your own credential (HTTP %d)", s)
-		}
-		return fmt.Sprintf("it refused the gateway's credential (HTTP %d)", s)
+		return refusedBy(resp, forward)
 	case s >= 300 && s < 400:
 		return fmt.Sprintf("it answered with a redirect (HTTP %d), and redirects are not followed: put the final address into its document", s)
 	case s >= 400 && kindOf(resp.Header) != jsonBody && !said(resp):
@@ -166,6 +164,25 @@ func unusable(resp *http.Response, forward, waits bool) string {
 		return "its answer is neither JSON nor an event stream, so it does not speak MCP at this address"
 	}
 	return ""
+}
+
+// refusedBy quotes an upstream that refuses a request as such. What for is its own
+// word: a 403 can be about a credential, or about the name under which it is called.
+func refusedBy(resp *http.Response, forward bool) string {
+	why := "it refused the gateway's credential"
+	switch {
+	case resp.StatusCode == http.StatusForbidden:
+		why = "it refused the request"
+	case forward:
+		why = "it refused your own credential"
+	}
+	why += fmt.Sprintf(" (HTTP %d)", resp.StatusCode)
+	prefix, whole := httpbody.Peek(resp.Body)
+	resp.Body = whole
+	if said := upstream.Quote(resp, prefix); said != "" {
+		why += " and says: " + said
+	}
+	return why
 }
 
 // compressed reports whether an answer is not what it says in Content-Type. The

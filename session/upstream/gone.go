@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // gone is how servers say in the wild that they do not know a session. It has to
@@ -34,6 +37,40 @@ func Gone(status int, prefix []byte) bool {
 		return NamesSession(prefix)
 	}
 	return false
+}
+
+// maxQuoted is how much of a refusal's words a client is told, in characters.
+const maxQuoted = 200
+
+// Quote is what a refusal of the upstream says of itself, in one line; "" where it
+// says nothing that a person would read, or repeats what was sent to it with the
+// request, which holds the credential.
+func Quote(resp *http.Response, prefix []byte) string {
+	text, ok := serversWord(prefix)
+	text = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, text))
+	if !ok || text == "" || strings.HasPrefix(text, "<") || resp.Request == nil {
+		return ""
+	}
+	for k, values := range resp.Request.Header {
+		if strings.HasPrefix(k, "Accept") || strings.HasPrefix(k, "Content-") || k == "User-Agent" {
+			continue
+		}
+		for _, v := range values {
+			_, secret, _ := strings.Cut(v, " ")
+			if len(v) > 3 && strings.Contains(text, v) || len(secret) > 3 && strings.Contains(text, secret) {
+				return ""
+			}
+		}
+	}
+	if runes := []rune(text); len(runes) > maxQuoted {
+		text = string(runes[:maxQuoted]) + "…"
+	}
+	return text
 }
 
 // NamesSession reports whether a refusal says in words that the session is gone,
