@@ -68,13 +68,21 @@ func (c *Client) Rejected(a config.Auth, untrusted bool) {
 	}
 }
 
-// maxTokens bounds the kept access tokens; one more empties the store.
-const maxTokens = 4096
+const (
+	// maxTokens bounds the credentials whose access tokens are kept; one more
+	// empties the store.
+	maxTokens = 4096
+	// fetchTimeout is the longest that an authorization server is waited for.
+	fetchTimeout = 10 * time.Second
+	// failureKept is how long a failure answers further requests, so that a server
+	// that is broken or hangs is not asked once for each of them.
+	failureKept = 5 * time.Second
+)
 
 // tokens keeps access tokens per client and scope until they expire.
 type tokens struct {
 	mu      sync.Mutex
-	sources map[[32]byte]oauth2.TokenSource
+	sources map[[32]byte]*tokenSource
 }
 
 func tokenKey(a config.Auth, untrusted bool) [32]byte {
@@ -92,48 +100,96 @@ func (t *tokens) get(ctx context.Context, c *Client, a config.Auth, untrusted bo
 	t.mu.Lock()
 	src := t.sources[key]
 	if src == nil {
-		cc := clientcredentials.Config{ClientID: a.ClientID, ClientSecret: a.ClientSecret, TokenURL: a.TokenURL, Scopes: a.Scopes}
-		if a.Audience != "" {
-			cc.EndpointParams = url.Values{"audience": {a.Audience}}
-		}
-		// The source outlives the request that makes it; its own client bounds
-		// each fetch and obeys the same egress as the server's address.
-		client := &http.Client{
-			Transport:     roundTripper(func(r *http.Request) (*http.Response, error) { return c.Do(r, untrusted) }),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Timeout:       10 * time.Second,
-		}
-		src = cc.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, client))
+		src = newTokenSource(c, a, untrusted)
 		if t.sources == nil || len(t.sources) >= maxTokens {
-			t.sources = make(map[[32]byte]oauth2.TokenSource)
+			t.sources = make(map[[32]byte]*tokenSource)
 		}
 		t.sources[key] = src
 	}
 	t.mu.Unlock()
+	return src.token(ctx)
+}
 
-	type fetched struct {
-		t   *oauth2.Token
-		err error
+// tokenSource has the access tokens of one credential. However many requests wait
+// for one, there is one fetch at a time, and it ends by itself: requests that go
+// away leave nothing behind.
+type tokenSource struct {
+	fetch func(ctx context.Context) (*oauth2.Token, error)
+
+	mu   sync.Mutex
+	last *fetch // the one under way, or the one that has ended last
+}
+
+// fetch is one request to the authorization server.
+type fetch struct {
+	done  chan struct{} // closed when the rest is set
+	token *oauth2.Token
+	err   error
+	at    time.Time
+}
+
+func newTokenSource(c *Client, a config.Auth, untrusted bool) *tokenSource {
+	cc := clientcredentials.Config{ClientID: a.ClientID, ClientSecret: a.ClientSecret, TokenURL: a.TokenURL, Scopes: a.Scopes}
+	if a.Audience != "" {
+		cc.EndpointParams = url.Values{"audience": {a.Audience}}
 	}
-	ch := make(chan fetched, 1)
+	// Its own client obeys the same egress as the server's address.
+	client := &http.Client{
+		Transport:     roundTripper(func(r *http.Request) (*http.Response, error) { return c.Do(r, untrusted) }),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return &tokenSource{fetch: func(ctx context.Context) (*oauth2.Token, error) {
+		return cc.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+	}}
+}
+
+// current is the fetch whose result a request takes, one under way included; it
+// begins one where the last result does not count any more.
+func (s *tokenSource) current() *fetch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && s.last.counts() {
+		return s.last
+	}
+	f := &fetch{done: make(chan struct{})}
+	s.last = f
 	go func() {
-		tok, err := src.Token()
-		ch <- fetched{tok, err}
+		// It outlives the request that began it: others wait for it too.
+		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+		defer cancel()
+		f.token, f.err = s.fetch(ctx)
+		f.at = time.Now()
+		close(f.done)
 	}()
+	return f
+}
+
+// counts reports whether the result of a fetch answers a request now.
+func (f *fetch) counts() bool {
+	select {
+	case <-f.done:
+		return f.err == nil && f.token.Valid() || f.err != nil && time.Since(f.at) < failureKept
+	default:
+		return true // under way
+	}
+}
+
+func (s *tokenSource) token(ctx context.Context) (string, error) {
+	f := s.current()
 	select {
 	case <-ctx.Done():
 		return "", &AuthError{What: "its authorization server did not give the gateway a token in time", Err: context.Cause(ctx)}
-	case f := <-ch:
-		if f.err == nil {
-			return f.t.AccessToken, nil
-		}
-		// The body of a refusal may repeat what was sent to it.
-		var refused *oauth2.RetrieveError
-		if errors.As(f.err, &refused) {
-			return "", &AuthError{What: fmt.Sprintf("its authorization server refused the gateway a token (HTTP %d)", refused.Response.StatusCode)}
-		}
-		return "", &AuthError{What: "its authorization server gave the gateway no token: " + Why(f.err), Err: f.err}
+	case <-f.done:
 	}
+	if f.err == nil {
+		return f.token.AccessToken, nil
+	}
+	// The body of a refusal may repeat what was sent to it.
+	var refused *oauth2.RetrieveError
+	if errors.As(f.err, &refused) {
+		return "", &AuthError{What: fmt.Sprintf("its authorization server refused the gateway a token (HTTP %d)", refused.Response.StatusCode)}
+	}
+	return "", &AuthError{What: "its authorization server gave the gateway no token: " + Why(f.err), Err: f.err}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
