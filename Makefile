@@ -39,6 +39,7 @@ race:
 lint:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted by gofmt:"; echo "$$out"; exit 1; fi
 	$(GO) mod tidy -diff
+	cd deploy/helmtest && $(GO) mod tidy -diff
 	$(GO) vet -tags external,mutants ./...
 	$(GO) tool -modfile=tools.mod staticcheck -tags external,mutants ./...
 
