@@ -18,7 +18,7 @@ const (
 	restBlock  = 256 << 10
 
 	leastFirst  = 16 << 20 // bytes of all beginnings, however few requests there may be
-	restInTotal = 12       // bodies of the greatest length in memory at once
+	restInTotal = 9        // bodies of the greatest length in memory at once
 )
 
 // bodyBudget bounds the bytes that bodies of callers hold in memory, over all of
@@ -39,7 +39,7 @@ func (b *bodyBudget) charge(r *http.Request, who quota.Key) (release func()) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
 	}
-	c := &chargedBody{ReadCloser: r.Body, budget: b, who: who}
+	c := &chargedBody{ReadCloser: r.Body, budget: b, who: who, size: r.ContentLength}
 	r.Body = c
 	return func() {
 		r.Body = c.ReadCloser // what is left of it is read and thrown away, which costs nothing
@@ -52,6 +52,7 @@ type chargedBody struct {
 	io.ReadCloser
 	budget *bodyBudget
 	who    quota.Key
+	size   int64 // as announced; -1 where it is not
 
 	mu          sync.Mutex // a read may go on beside release
 	arrived     int64
@@ -68,16 +69,21 @@ func (c *chargedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count takes what n more bytes need. What has not found room stays refused: the
-// rest of a body is of no use without it.
+// count takes what n more bytes need: a buffer that grows has room for twice what
+// has arrived, though for no more than was announced. What has not found room stays
+// refused: the rest of a body is of no use without it.
 func (c *chargedBody) count(n int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.arrived += n
-	for c.over == nil && c.first < firstPart && c.first < c.arrived {
+	need := 2 * c.arrived
+	if c.size >= 0 {
+		need = min(need, max(c.size, c.arrived))
+	}
+	for c.over == nil && c.first < firstPart && c.first < need {
 		c.over = c.take(c.budget.first, &c.first, firstBlock)
 	}
-	for c.over == nil && c.first+c.rest < c.arrived {
+	for c.over == nil && c.first+c.rest < need {
 		c.over = c.take(c.budget.rest, &c.rest, restBlock)
 	}
 	return c.over
