@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/lease/internal/groups"
 )
 
 // Options says which database.
@@ -44,7 +45,10 @@ type Store struct {
 	client *mongo.Client
 	name   string
 
-	groups sync.Map // by lease.PodID; see touches
+	// Calls of this process that go together.
+	touches    *groups.Keyed[lease.PodID, lease.Token, bool]
+	increments *groups.Keyed[slotOf, struct{}, slot]
+	decrements *groups.Keyed[giveBack, struct{}, bool]
 
 	mu    sync.Mutex // held while the database is prepared
 	ready atomic.Pointer[collections]
@@ -66,6 +70,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, uriError(o.URI, err)
 	}
 	s := &Store{client: client, name: o.Database}
+	s.touches = groups.NewKeyed(touchGroups, s.touchGroup)
+	s.increments = groups.NewKeyed(counterGroups, s.incrementGroup)
+	s.decrements = groups.NewKeyed(counterGroups, s.decrementGroup)
 	wait := firstContact
 	if end, bounded := ctx.Deadline(); bounded {
 		wait = min(wait, time.Until(end)/2) // whoever has little time wants to use the store as well
