@@ -20,6 +20,10 @@ func (q *request) listen(s *session) *refusal {
 	x := q.exchange(s)
 	defer x.cancel(nil)
 	h, f := q.enter(s, x)
+	if f == openedByPost {
+		q.standBy(x, s)
+		return nil
+	}
 	if f != nil {
 		return f
 	}

@@ -93,8 +93,7 @@ func (q *request) lost(s *session) *refusal {
 	}
 	switch {
 	case q.r.Method == http.MethodGet:
-		// A client that is told 404 here closes, and one that is told 405 goes on.
-		return wrongVerb("the session is lost; the next request on POST opens it again", "POST, DELETE")
+		return openedByPost // listen gives the client a stream to stand by on
 	case q.r.Method == http.MethodDelete:
 		s.endLost()
 		return accepted(http.StatusNoContent)

@@ -233,6 +233,12 @@ func (s *session) endLost() {
 	}
 }
 
+func (s *session) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase == lost
+}
+
 // cancelAll ends the streams that only listen, and the calls as well where they
 // have outlasted a drain.
 func (s *session) cancelAll(calls bool) {
