@@ -10,6 +10,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/relay"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -21,32 +22,29 @@ func (q *request) call(s *session) *refusal {
 	}
 	defer p.traffic.exit(q.share, false)
 	x := q.exchange(s)
-	defer x.cancel(nil)
+	defer x.Cancel(nil)
 	x.working.Store(true)
-	defer x.settle()
+	defer x.Settled()
 	h, f := q.enter(s, x)
 	if f != nil {
 		return f
 	}
 	defer func() { s.exit(x, p.now()) }()
 	if q.doc.MaxCall > 0 {
-		x.until = p.now() + int64(q.doc.MaxCall)
+		x.Limit(q.doc.MaxCall)
 	}
-	l := h.lease
-	if !q.uses {
-		l = nil // what uses no lease does not look after it
-	}
-	x.watch(l)
-	defer x.unwatch()
+	x.looks = q.uses // what uses no lease does not look after it
+	x.Watch()
+	defer x.Unwatch()
 
 	q.follow(s)
-	q.keepAuthorization(x.ctx, s, h)
-	resp, err := p.send(x.ctx, q.toUpstream(h))
+	q.keepAuthorization(x.Context(), s, h)
+	resp, err := p.send(x.Context(), q.toUpstream(h))
 	if err != nil {
 		return q.failed(x, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	x.alive()
+	x.Alive()
 	return q.answer(x, h, resp)
 }
 
@@ -97,40 +95,40 @@ func (q *request) upstreamGone(x *exchange, h *hold) *refusal {
 	if h.child != nil {
 		why = childExited
 	}
-	q.p.end(x.ctx, x.s, h, ending{cause: why, doc: q.doc, authorization: q.authorization()})
+	q.p.end(x.Context(), x.s, h, ending{cause: why, doc: q.doc, authorization: q.authorization()})
 	return q.cut(x)
 }
 
 // relay passes an answer with content on.
 func (q *request) relay(x *exchange, resp *http.Response) *refusal {
 	k := kindOf(resp.Header)
-	c := x.copy(resp.Body, resp.ContentLength)
-	defer c.free()
+	c := x.Copy(resp.Body, resp.ContentLength)
+	defer c.Free()
 	if k == eventStream {
-		x.pending.await()
+		x.Await()
 	} else if f := q.first(x, c, k == jsonBody && resp.StatusCode < 300); f != nil {
 		return f
 	}
 	answerHeader(q.w, resp, k == eventStream)
-	x.client.begin(resp.StatusCode, k == eventStream)
-	x.finish(c.run(), q)
+	x.Begin(resp.StatusCode, k == eventStream)
+	x.Finish(c.Run(), q.say(x))
 	return nil
 }
 
 // first reads the beginning of an answer that is no stream: the last chance to
 // refuse in words.
-func (q *request) first(x *exchange, c *copying, isMessage bool) *refusal {
-	held, broke := c.fill()
+func (q *request) first(x *exchange, c *relay.Copying, isMessage bool) *refusal {
+	held, broke := c.Fill()
 	if broke == nil && isMessage {
 		if !begins(held) {
 			return upstreamDown(q.server, "its answer is not a JSON-RPC message")
 		}
-		broke = c.check(x.pending.await())
+		broke = c.Check()
 	}
 	if broke == nil {
 		return nil
 	}
-	if errors.Is(broke, errForeign) {
+	if errors.Is(broke, relay.ErrForeign) {
 		q.p.up.CloseIdle() // nobody knows which answers are still on their way
 	}
 	return q.failed(x, broke)

@@ -58,7 +58,7 @@ func (o *opening) startStream() *refusal {
 
 // startChild starts the program of a stdio server.
 func (o *opening) startChild() *refusal {
-	q, p, ctx := o.q, o.q.p, o.x.ctx
+	q, p, ctx := o.q, o.q.p, o.x.Context()
 	if most := p.opt.Limits().StdioPerTenant; !p.table.addChild(q.caller.Tenant, most) {
 		return limitReached("limits.stdioPerTenant", most)
 	}

@@ -8,7 +8,7 @@
 // bridge, is the authority on whether the upstream session lives.
 //
 //	initialize ── acquire ── initialize upstream ── payload ── answer      open.go, initialize.go
-//	tools/call ── check ──── relay, checked again every TTL/3              call.go, exchange.go
+//	tools/call ── check ──── relay, checked again every TTL/3              call.go, relay/
 //	GET        ── peek ───── relay, looked at again every TTL/3            listen.go
 //	DELETE     ── end upstream ── release                                  end.go
 //	lease gone ── end upstream, end streams ── LEASE_LOST                  end.go, lost.go, revoked.go

@@ -28,7 +28,7 @@ var (
 // initialize opens the upstream session within initTimeoutSeconds.
 func (o *opening) initialize() *refusal {
 	q, x := o.q, o.x
-	timer := time.AfterFunc(q.doc.InitTimeout, func() { x.cancel(errInitTimeout) })
+	timer := time.AfterFunc(q.doc.InitTimeout, func() { x.Cancel(errInitTimeout) })
 	defer timer.Stop()
 	var f *refusal
 	switch q.doc.Transport {
@@ -58,17 +58,17 @@ func (o *opening) initialize() *refusal {
 // this process, goes on where its time is over.
 func (o *opening) send(u upstreamRequest) (*http.Response, error) {
 	if u.via != nil {
-		return o.q.p.send(o.x.ctx, u)
+		return o.q.p.send(o.x.Context(), u)
 	}
-	return o.q.sendInitialize(o.x.ctx, u)
+	return o.q.sendInitialize(o.x.Context(), u)
 }
 
 func (o *opening) failed(err error) *refusal {
 	q, x := o.q, o.x
-	if l := lossOf(x.ctx); l != nil {
+	if l := lossOf(x.Context()); l != nil {
 		return lostAtOpen(l.reason)
 	}
-	switch cause := context.Cause(x.ctx); {
+	switch cause := context.Cause(x.Context()); {
 	case errors.Is(cause, errInitTimeout):
 		return q.slowInit()
 	case errors.Is(cause, errGivenUp):

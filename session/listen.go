@@ -18,7 +18,7 @@ func (q *request) listen(s *session) *refusal {
 	}
 	defer p.traffic.exit(q.share, false)
 	x := q.exchange(s)
-	defer x.cancel(nil)
+	defer x.Cancel(nil)
 	h, f := q.enter(s, x)
 	if f == openedByPost {
 		q.standBy(x, s)
@@ -31,8 +31,9 @@ func (q *request) listen(s *session) *refusal {
 	if p.draining.Load() {
 		return stopping()
 	}
-	x.watch(h.lease)
-	defer x.unwatch()
+	x.looks = true
+	x.Watch()
+	defer x.Unwatch()
 
 	resp, err := q.openStream(x, h)
 	if err != nil {
@@ -43,10 +44,10 @@ func (q *request) listen(s *session) *refusal {
 		return f
 	}
 	answerHeader(q.w, resp, true)
-	x.client.begin(resp.StatusCode, true)
-	x.pending.await()
-	if err := x.copyAll(resp.Body); err != nil && q.there() {
-		x.finish(err, nil)
+	x.Begin(resp.StatusCode, true)
+	x.Await()
+	if err := x.CopyAll(resp.Body); err != nil && q.there() {
+		x.Finish(err, nil)
 	}
 	return nil
 }
@@ -63,14 +64,14 @@ func (q *request) openStream(x *exchange, h *hold) (*http.Response, error) {
 		until = until.Add(takeOverFor)
 	}
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		resp, err := q.p.send(x.ctx, q.toUpstream(h))
+		resp, err := q.p.send(x.Context(), q.toUpstream(h))
 		if err != nil || resp.StatusCode != http.StatusConflict || time.Now().Add(wait).After(until) {
 			return resp, err
 		}
 		httpbody.Drain(resp.Body)
 		select {
 		case <-time.After(wait):
-		case <-x.ctx.Done():
+		case <-x.Context().Done():
 		}
 	}
 }

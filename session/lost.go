@@ -17,7 +17,7 @@ func (q *request) enter(s *session, x *exchange) (*hold, *refusal) {
 				return nil, l
 			}
 		}
-		h, f := q.check(x.ctx, s)
+		h, f := q.check(x.Context(), s)
 		if f != nil {
 			return nil, f
 		}
@@ -112,7 +112,7 @@ func (q *request) lost(s *session) *refusal {
 // cut answers a request whose session was lost under it and of whose answer
 // nothing has gone out. It is not sent again: nobody knows what has been done of it.
 func (q *request) cut(x *exchange) *refusal {
-	l := lossOf(x.ctx)
+	l := lossOf(x.Context())
 	if l == nil {
 		return sessionLost("", q.stays())
 	}

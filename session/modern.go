@@ -54,31 +54,30 @@ func (q *request) sessionless(version string) *refusal {
 	}
 	defer p.traffic.exit(q.share, false)
 	x := q.exchange(nil)
-	defer x.cancel(nil)
+	defer x.Cancel(nil)
 	x.working.Store(true)
-	defer x.settle()
+	defer x.Settled()
 	// In this revision a client cancels by closing its stream.
-	stop := context.AfterFunc(q.r.Context(), func() { x.cancel(context.Canceled) })
+	stop := context.AfterFunc(q.r.Context(), func() { x.Cancel(context.Canceled) })
 	defer stop()
-	if q.doc.MaxCall > 0 {
-		x.until = p.now() + int64(q.doc.MaxCall)
-	}
 	if q.env.One().Method == "subscriptions/listen" {
-		x.silence, x.until = 0, 0 // a stream that listens
+		x.Listen()
+	} else if q.doc.MaxCall > 0 {
+		x.Limit(q.doc.MaxCall)
 	}
-	x.watch(nil)
-	defer x.unwatch()
+	x.Watch()
+	defer x.Unwatch()
 	u := q.toUpstream(&hold{})
 	if u.header.Get(upstream.HeaderLastEventID) != "" {
 		u.header = u.header.Clone()
 		u.header.Del(upstream.HeaderLastEventID)
 	}
-	resp, err := p.send(x.ctx, u)
+	resp, err := p.send(x.Context(), u)
 	if err != nil {
 		return q.failed(x, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	x.alive()
+	x.Alive()
 	if why := unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
 		httpbody.Drain(resp.Body)
 		return upstreamDown(q.server, why)

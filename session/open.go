@@ -50,10 +50,10 @@ func (q *request) open() *refusal {
 	defer unbook()
 
 	o := &opening{q: q, x: q.exchange(nil), number: newNumber(), init: q.body, header: q.r.Header}
-	defer o.x.cancel(nil)
-	o.x.pause() // initTimeoutSeconds counts until the result
-	o.x.watch(nil)
-	defer o.x.unwatch()
+	defer o.x.Cancel(nil)
+	o.x.Pause() // initTimeoutSeconds counts until the result
+	o.x.Watch()
+	defer o.x.Unwatch()
 	h, f := o.run()
 	if o.answer != nil {
 		defer func() { _ = o.answer.body.Close() }()
@@ -72,7 +72,7 @@ func (q *request) open() *refusal {
 	unbook()
 	o.x.s = s
 	if s.enter(o.x) == nil { // revoked already
-		return o.refuse(q.told(s, s.lossSeen(o.x.ctx)))
+		return o.refuse(q.told(s, s.lossSeen(o.x.Context())))
 	}
 	defer func() { s.exit(o.x, p.now()) }()
 	p.follow(s, h)
@@ -83,7 +83,7 @@ func (q *request) open() *refusal {
 		}
 	}
 	// The client is gone and has not read its id: nobody can use the session.
-	p.end(o.x.ctx, s, h, ending{cause: openFailed, doc: q.doc, authorization: q.authorization()})
+	p.end(o.x.Context(), s, h, ending{cause: openFailed, doc: q.doc, authorization: q.authorization()})
 	return nil
 }
 
@@ -102,8 +102,8 @@ func (q *request) reopen(s *session) *refusal {
 	header.Del(upstream.HeaderProtocol) // it is agreed anew
 	header.Del(upstream.HeaderLastEventID)
 	o := &opening{q: q, x: q.exchange(nil), number: s.number, init: wire.Keep(init), header: header, reopens: true}
-	o.x.pause()
-	defer o.x.cancel(nil)
+	o.x.Pause()
+	defer o.x.Cancel(nil)
 	h, f := o.run()
 	if o.answer != nil {
 		_ = o.answer.body.Close()
@@ -158,12 +158,12 @@ func (o *opening) run() (*hold, *refusal) {
 	}
 	o.hold = hold{lease: l, endpoint: endpointOf(q.doc.URL)}
 	// The first start of a program can take longer than the lease's TTL.
-	stopKeeping := l.Keep(o.x.ctx, o.untouched)
+	stopKeeping := l.Keep(o.x.Context(), o.untouched)
 	defer stopKeeping()
-	stop := context.AfterFunc(q.p.closing, func() { o.x.cancel(errStopped) })
+	stop := context.AfterFunc(q.p.closing, func() { o.x.Cancel(errStopped) })
 	defer stop()
 	if !o.reopens {
-		given := context.AfterFunc(q.r.Context(), func() { o.x.cancel(errGivenUp) })
+		given := context.AfterFunc(q.r.Context(), func() { o.x.Cancel(errGivenUp) })
 		defer given()
 	}
 	f = o.initialize()
@@ -178,17 +178,17 @@ func (o *opening) run() (*hold, *refusal) {
 	}
 	stopKeeping()
 	where := scope{tenant: q.caller.Tenant, project: q.caller.Project, server: q.server}
-	q.p.letGo(o.x.ctx, where, &o.hold, ending{cause: openFailed, doc: q.doc, authorization: q.authorization()})
+	q.p.letGo(o.x.Context(), where, &o.hold, ending{cause: openFailed, doc: q.doc, authorization: q.authorization()})
 	return nil, f
 }
 
 // untouched is told of a lease that could not be kept.
 func (o *opening) untouched(err error) {
 	if reason, gone := lease.Lost(err); gone {
-		o.x.cancel(&loss{cause: leaseGone, reason: reason})
+		o.x.Cancel(&loss{cause: leaseGone, reason: reason})
 		return
 	}
-	o.q.p.opt.Log.WarnContext(o.x.ctx, "the lease of a session that is being opened could not be touched", "error", err)
+	o.q.p.opt.Log.WarnContext(o.x.Context(), "the lease of a session that is being opened could not be touched", "error", err)
 }
 
 // acquire takes the session's lease, with what onBusy allows.
@@ -258,7 +258,7 @@ func (o *opening) initialized() *refusal {
 	u := q.toUpstream(&o.hold)
 	u.header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
 	u.body = wire.Keep([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-	resp, err := q.p.send(o.x.ctx, u)
+	resp, err := q.p.send(o.x.Context(), u)
 	if err != nil {
 		return q.failed(o.x, err)
 	}
@@ -277,17 +277,17 @@ func (o *opening) settle() *refusal {
 	}
 	pl := p.payload(o.number, q.owner, q.doc, o.init.B, q.authorization())
 	pl[paySession], pl[payProtocol] = string(h.upstream), h.version
-	err := h.lease.UpdatePayload(o.x.ctx, pl)
+	err := h.lease.UpdatePayload(o.x.Context(), pl)
 	if err == nil {
 		return nil
 	}
 	if reason, gone := lease.Lost(err); gone {
 		return lostAtOpen(reason)
 	}
-	if l := lossOf(o.x.ctx); l != nil {
+	if l := lossOf(o.x.Context()); l != nil {
 		return lostAtOpen(l.reason)
 	}
-	p.opt.Log.WarnContext(o.x.ctx, "a session's payload could not be written", "session", o.number, "error", err)
+	p.opt.Log.WarnContext(o.x.Context(), "a session's payload could not be written", "session", o.number, "error", err)
 	return leaseRefusal(err)
 }
 
@@ -301,19 +301,18 @@ func (o *opening) begin() {
 	}
 	h := o.hold
 	id := q.newSession(o.number, time.Now(), &h).seal(q.p)
-	q.p.opt.Log.InfoContext(o.x.ctx, "a stdio server is slow to answer initialize; its client waits on an event stream, and standard error in this log says what for", "server", q.server, "session", o.number)
+	q.p.opt.Log.InfoContext(o.x.Context(), "a stdio server is slow to answer initialize; its client waits on an event stream, and standard error in this log says what for", "server", q.server, "session", o.number)
 	q.w.Header()[upstream.HeaderSession] = []string{string(id)}
 	answerHeader(q.w, o.answer.resp, true)
-	o.x.client.begin(http.StatusOK, true)
+	o.x.Begin(http.StatusOK, true)
 }
 
 // refuse answers with a refusal, where the answer has begun with an event.
 func (o *opening) refuse(f *refusal) *refusal {
-	c := &o.x.client
-	if !c.hasBegun() || f.form == silent {
+	if !o.x.Begun() || f.form == silent {
 		return f
 	}
-	c.write(wire.AppendEvent(nil, f.answer(o.init.B, o.q.env)))
+	o.x.Write(wire.AppendEvent(nil, f.answer(o.init.B, o.q.env)))
 	return nil
 }
 
@@ -321,19 +320,19 @@ func (o *opening) refuse(f *refusal) *refusal {
 // was still there when the result had gone out. One that leaves the rest of a
 // stream after that has its session.
 func (o *opening) relay() (delivered bool) {
-	q, a, c := o.q, o.answer, &o.x.client
-	if !c.hasBegun() {
+	q, a, x := o.q, o.answer, o.x
+	if !x.Begun() {
 		stream := kindOf(a.resp.Header) == eventStream
 		a.resp.ContentLength = int64(len(a.raw)) // which counts where it is no stream
 		answerHeader(q.w, a.resp, stream)
-		c.begin(a.resp.StatusCode, stream)
+		x.Begin(a.resp.StatusCode, stream)
 	}
 	// Asked before the result goes out: a client that has read it may leave the
 	// stream before this goroutine gets to ask.
 	there := q.there()
-	delivered = c.write(a.raw) && there
-	o.x.resume()
+	delivered = x.Write(a.raw) && there
+	x.Resume()
 	// The result has gone out, so an end from here on needs no words.
-	o.x.finish(o.x.copyAll(a.rest), nil)
+	x.Finish(x.CopyAll(a.rest), nil)
 	return delivered
 }

@@ -662,7 +662,7 @@ func TestUpstreamTroubleInACall(t *testing.T) {
 		}, ""},
 		{"only spaces", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, strings.Repeat(" ", 3*largeBuffer))
+			_, _ = io.WriteString(w, strings.Repeat(" ", 400<<10))
 		}, "not a JSON-RPC message"},
 		{"a compressed stream", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -720,7 +720,7 @@ func TestUpstreamTroubleInACall(t *testing.T) {
 		id := r.open()
 		r.up.onCall = func(w http.ResponseWriter, _ *http.Request, _ string, _ []byte) bool {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"id":7,"jsonrpc"`+strings.Repeat(" ", 2*largeBuffer))
+			_, _ = io.WriteString(w, `{"id":7,"jsonrpc"`+strings.Repeat(" ", 256<<10))
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}

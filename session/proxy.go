@@ -124,6 +124,9 @@ func New(opt Options) (*Proxy, error) {
 	return p, nil
 }
 
+// now is monotonic time since the Proxy was made.
+func (p *Proxy) now() int64 { return int64(time.Since(p.epoch)) }
+
 // Serve answers one MCP request of an authenticated and authorized caller for a
 // server of its tenant and project. Where an answer that has begun has to be
 // cut, it panics with http.ErrAbortHandler, as net/http wants it.

@@ -13,6 +13,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
+	"github.com/vancetope/mcp-lease-gateway/session/relay"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
@@ -102,24 +103,24 @@ func (p *Proxy) auth(ctx context.Context, doc *server.Document) (config.Auth, er
 
 // failed says why an upstream request got no usable answer.
 func (q *request) failed(x *exchange, err error) *refusal {
-	cause := context.Cause(x.ctx)
+	cause := context.Cause(x.Context())
 	switch {
-	case x.s != nil && lossOf(x.ctx) != nil:
+	case x.s != nil && lossOf(x.Context()) != nil:
 		return q.cut(x)
-	case errors.Is(cause, errTooLong):
+	case errors.Is(cause, relay.ErrTooLong):
 		return upstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
-	case errors.Is(cause, errSilent):
+	case errors.Is(cause, relay.ErrSilent):
 		return upstreamDown(q.server, fmt.Sprintf("it sent nothing for timeoutSeconds (%.0f s)", q.doc.Timeout.Seconds()))
 	case errors.Is(cause, errStopped):
 		return stopping()
-	case errors.Is(err, errUnanswered):
+	case errors.Is(err, relay.ErrUnanswered):
 		return upstreamDown(q.server, "it ended its answer without a result")
-	case errors.Is(err, errForeign):
+	case errors.Is(err, relay.ErrForeign):
 		return upstreamDown(q.server, "it answered with the id of another request")
 	case errors.Is(err, stdio.ErrTooLong):
 		return upstreamDown(q.server, "the message is over the 32 MiB that a stdio server takes")
 	}
-	q.p.opt.Log.WarnContext(x.ctx, "upstream request failed", "tenant", q.caller.Tenant, "project", q.caller.Project, "server", q.server, "error", err)
+	q.p.opt.Log.WarnContext(x.Context(), "upstream request failed", "tenant", q.caller.Tenant, "project", q.caller.Project, "server", q.server, "error", err)
 	return upstreamDown(q.server, upstream.Why(err))
 }
 

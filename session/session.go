@@ -66,7 +66,7 @@ func (s *session) enter(x *exchange) *hold {
 		x.next.prev = x
 	}
 	s.first = x
-	if x.pending.q.uses {
+	if x.uses {
 		x.inUse.Store(true)
 		s.calls.Add(1)
 	}
@@ -75,7 +75,7 @@ func (s *session) enter(x *exchange) *hold {
 
 func (s *session) exit(x *exchange, now int64) {
 	s.lastUse.Store(now)
-	x.settle()
+	x.Settled()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, at := range s.asked {
@@ -106,11 +106,11 @@ func (s *session) takeOver(x *exchange) (ended bool) {
 	defer s.mu.Unlock()
 	streams := 0
 	for y := s.first; y != nil; y = y.next { // newest first
-		if !y.listens() {
+		if !y.Listens() {
 			continue
 		}
 		if streams++; y != x && (!x.resumes && !y.resumes || streams > maxStreams) {
-			y.cancel(errTakenOver)
+			y.Cancel(errTakenOver)
 			ended = true
 		}
 	}
@@ -154,7 +154,7 @@ func (s *session) forget(id string) {
 		return
 	}
 	for x := s.first; x != nil; x = x.next {
-		x.restart()
+		x.Restart()
 	}
 }
 
@@ -163,9 +163,7 @@ func (s *session) cancelled(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := s.first; x != nil; x = x.next {
-		if x.pending.cancel(id) {
-			x.settle()
-		}
+		x.CancelRequest(id)
 	}
 }
 
@@ -196,7 +194,7 @@ func (s *session) leave(h *hold, to phase, why *loss) bool {
 	}
 	s.count(nil)
 	for x := s.first; x != nil; x = x.next {
-		x.cancel(why)
+		x.Cancel(why)
 	}
 	return true
 }
@@ -246,7 +244,7 @@ func (s *session) cancelAll(calls bool) {
 	defer s.mu.Unlock()
 	for x := s.first; x != nil; x = x.next {
 		if calls || !x.working.Load() {
-			x.cancel(errStopped)
+			x.Cancel(errStopped)
 		}
 	}
 }

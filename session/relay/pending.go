@@ -1,7 +1,6 @@
-package session
+package relay
 
 import (
-	"encoding/json"
 	"slices"
 	"sync"
 
@@ -12,7 +11,8 @@ import (
 // cancelled. While there is one, the exchange is at work: its lease is in use, and
 // a drain waits for it.
 type pending struct {
-	q *request
+	body []byte         // of a POST
+	env  *wire.Envelope // of a POST
 
 	mu        sync.Mutex
 	answers   *wire.Answers // of an answer that has begun
@@ -24,12 +24,12 @@ func (t *pending) await() *wire.Answers {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = new(wire.Answers)
-	if t.q.env == nil {
+	if t.env == nil {
 		return t.answers // a GET has only the server's own requests
 	}
-	for i := range t.q.env.Messages {
-		if m := &t.q.env.Messages[i]; m.Request() {
-			t.answers.Await(m.ID.Of(t.q.body.B))
+	for i := range t.env.Messages {
+		if m := &t.env.Messages[i]; m.Request() {
+			t.answers.Await(m.ID.Of(t.body))
 		}
 	}
 	return t.answers
@@ -52,12 +52,12 @@ func (t *pending) feed(b []byte) (done bool, asked []string) {
 func (t *pending) cancel(key string) (done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.q.env == nil || slices.Contains(t.cancelled, key) {
+	if t.env == nil || slices.Contains(t.cancelled, key) {
 		return false
 	}
-	for i := range t.q.env.Messages {
-		m := &t.q.env.Messages[i]
-		if m.Request() && wire.MatchKey(m.ID.Of(t.q.body.B)) == key {
+	for i := range t.env.Messages {
+		m := &t.env.Messages[i]
+		if m.Request() && wire.MatchKey(m.ID.Of(t.body)) == key {
 			t.cancelled = append(t.cancelled, key)
 			return t.done()
 		}
@@ -67,18 +67,18 @@ func (t *pending) cancel(key string) (done bool) {
 
 // done is asked under the lock.
 func (t *pending) done() bool {
-	if t.q.env == nil {
+	if t.env == nil {
 		return false // a stream that listens
 	}
 	if len(t.cancelled) == 0 {
 		return t.answers != nil && t.answers.Done()
 	}
-	for i := range t.q.env.Messages {
-		m := &t.q.env.Messages[i]
+	for i := range t.env.Messages {
+		m := &t.env.Messages[i]
 		if !m.Request() {
 			continue
 		}
-		id := m.ID.Of(t.q.body.B)
+		id := m.ID.Of(t.body)
 		if !slices.Contains(t.cancelled, wire.MatchKey(id)) && (t.answers == nil || t.answers.Waits(id)) {
 			return false
 		}
@@ -93,28 +93,12 @@ func (t *pending) open() bool {
 	return t.answers != nil && t.answers.Open()
 }
 
-// without reports whether the request with this id has had no response.
-func (t *pending) without(id []byte) bool {
+// without reports whether a request has had no response.
+func (t *pending) without(m *wire.Message) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.answers == nil || t.answers.Waits(id)
+	return t.answers == nil || t.answers.Waits(m.ID.Of(t.body))
 }
 
-// follow tells the session what this POST says about other exchanges: which
-// requests the client gives up, and which of the server's it answers.
-func (q *request) follow(s *session) {
-	for i := range q.env.Messages {
-		m := &q.env.Messages[i]
-		switch {
-		case m.Response():
-			s.answered(wire.MatchKey(m.ID.Of(q.body.B)))
-		case m.Method == "notifications/cancelled":
-			var params struct {
-				RequestID json.RawMessage `json:"requestId"`
-			}
-			if json.Unmarshal(m.Params.Of(q.body.B), &params) == nil && len(params.RequestID) > 0 {
-				s.cancelled(wire.MatchKey(params.RequestID))
-			}
-		}
-	}
-}
+// Await follows an event stream from its beginning.
+func (x *Exchange) Await() { x.pending.await() }

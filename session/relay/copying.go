@@ -1,4 +1,4 @@
-package session
+package relay
 
 import (
 	"errors"
@@ -21,9 +21,9 @@ var (
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 )
 
-// copying is the copy of an upstream's answer to a client.
-type copying struct {
-	x     *exchange
+// Copying is the copy of an upstream's answer to a client.
+type Copying struct {
+	x     *Exchange
 	from  io.Reader
 	buf   []byte
 	call  *[callBuffer]byte // where buf is the pool's
@@ -33,12 +33,12 @@ type copying struct {
 	json  *wire.Answers // of a JSON answer to requests
 }
 
-// copy prepares a copy; size is the answer's length where it is known, or -1.
-// Its free must be called.
-func (x *exchange) copy(from io.Reader, size int64) *copying {
-	c := &copying{x: x, from: from}
+// Copy prepares a copy; size is the answer's length where it is known, or -1.
+// Its Free must be called.
+func (x *Exchange) Copy(from io.Reader, size int64) *Copying {
+	c := &Copying{x: x, from: from}
 	switch {
-	case x.listens():
+	case x.Listens():
 		c.buf = make([]byte, listenBuffer)
 	case size > callBuffer:
 		c.large = largeBuffers.Get().(*[largeBuffer]byte)
@@ -50,7 +50,7 @@ func (x *exchange) copy(from io.Reader, size int64) *copying {
 	return c
 }
 
-func (c *copying) free() {
+func (c *Copying) Free() {
 	switch {
 	case c.large != nil:
 		largeBuffers.Put(c.large)
@@ -60,16 +60,16 @@ func (c *copying) free() {
 	c.buf, c.large, c.call = nil, nil, nil
 }
 
-// fill reads the answer until the buffer is full or the answer ends, and keeps it
-// for run. So what goes wrong within the first bytes can be told in words: of a
+// Fill reads the answer until the buffer is full or the answer ends, and keeps it
+// for Run. So what goes wrong within the first bytes can be told in words: of a
 // body that is no stream nothing would have left net/http's own buffer anyway,
 // save the first half of a large one. broke is how an answer ended that is not
 // whole.
-func (c *copying) fill() (held []byte, broke error) {
+func (c *Copying) Fill() (held []byte, broke error) {
 	for c.held < len(c.buf) && c.err == nil {
 		n, err := c.from.Read(c.buf[c.held:])
 		if n > 0 {
-			c.x.alive()
+			c.x.Alive()
 		}
 		c.held, c.err = c.held+n, err
 	}
@@ -83,12 +83,13 @@ func (c *copying) fill() (held []byte, broke error) {
 // many servers write behind the result.
 const maxUnknown = 1 << 20
 
-// errForeign says that an answer is another request's.
-var errForeign = errors.New("session: the answer has another id than the request")
+// ErrForeign says that an answer is another request's.
+var ErrForeign = errors.New("relay: the answer has another id than the request")
 
-// check follows a JSON answer and holds it back until it is known to be the
-// request's, or maxUnknown have come. What comes later is followed by run.
-func (c *copying) check(a *wire.Answers) error {
+// Check follows a JSON answer and holds it back until it is known to be the
+// request's, or maxUnknown have come. What comes later is followed by Run.
+func (c *Copying) Check() error {
+	a := c.x.pending.await()
 	c.json = a
 	seen := 0
 	for {
@@ -96,24 +97,24 @@ func (c *copying) check(a *wire.Answers) error {
 		seen = c.held
 		switch {
 		case a.Foreign():
-			return errForeign
+			return ErrForeign
 		case a.Known() || c.err != nil || c.held >= maxUnknown:
 			return nil
 		}
 		// A buffer of its own from here on: those of the pools have one size.
 		larger := make([]byte, min(2*len(c.buf), maxUnknown))
 		copy(larger, c.buf[:c.held])
-		c.free()
+		c.Free()
 		c.buf = larger
-		if _, broke := c.fill(); broke != nil {
+		if _, broke := c.Fill(); broke != nil {
 			return broke
 		}
 	}
 }
 
-// run copies until the answer ends; then it returns nil. A client that has left
+// Run copies until the answer ends; then it returns nil. A client that has left
 // does not stop it, unless nobody but the client wants the rest.
-func (c *copying) run() error {
+func (c *Copying) Run() error {
 	x := c.x
 	followed := c.held
 	for {
@@ -121,15 +122,15 @@ func (c *copying) run() error {
 			c.held, c.err = c.from.Read(c.buf)
 		}
 		if c.held > 0 {
-			x.alive()
+			x.Alive()
 			if c.json != nil && followed == 0 {
 				if c.json.FeedJSON(c.buf[:c.held]); c.json.Foreign() {
-					return errForeign
+					return ErrForeign
 				}
 			}
 			reads := x.client.write(c.buf[:c.held])
 			c.held, followed = 0, 0
-			if !reads && (x.listens() || x.answered.Load()) {
+			if !reads && (x.Listens() || x.answered.Load()) {
 				return nil
 			}
 		}
@@ -142,9 +143,9 @@ func (c *copying) run() error {
 	}
 }
 
-// copyAll copies an answer of unknown length until it ends; see copying.run.
-func (x *exchange) copyAll(from io.Reader) error {
-	c := x.copy(from, -1)
-	defer c.free()
-	return c.run()
+// CopyAll copies an answer of unknown length until it ends; see Copying.Run.
+func (x *Exchange) CopyAll(from io.Reader) error {
+	c := x.Copy(from, -1)
+	defer c.Free()
+	return c.Run()
 }

@@ -1,4 +1,4 @@
-package session
+package relay
 
 import (
 	"context"
@@ -18,14 +18,14 @@ const (
 	stuckAfter = 60 * time.Second
 )
 
-// clientSide is where an exchange's answer goes: what has gone out of it, and
+// client is where an exchange's answer goes: what has gone out of it, and
 // whether the client still reads.
-type clientSide struct {
+type client struct {
 	w     http.ResponseWriter
 	epoch time.Time
 
 	// The timer reads these while a client may hold a write, and with it mu, up.
-	// Times are Proxy.now().
+	// Times are Exchange.Now.
 	writing atomic.Int64 // the start of a write under way, or 0
 	lastOut atomic.Int64 // the last write
 	stream  atomic.Bool  // the answer is an SSE stream
@@ -39,31 +39,29 @@ type clientSide struct {
 	passed func(b []byte, left bool) // told of each part of a stream, under mu
 }
 
-func (c *clientSide) init(w http.ResponseWriter, epoch time.Time) { c.w, c.epoch = w, epoch }
+func (c *client) now() int64 { return int64(time.Since(c.epoch)) }
 
-func (c *clientSide) now() int64 { return int64(time.Since(c.epoch)) }
-
-func (c *clientSide) close() {
+func (c *client) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
 }
 
-func (c *clientSide) hasBegun() bool {
+func (c *client) hasBegun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.begun
 }
 
 // wake ends a write that the client holds up.
-func (c *clientSide) wake() {
+func (c *client) wake() {
 	if c.writing.Load() > 0 {
 		_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now())
 	}
 }
 
 // keepAlive puts a comment between two events of a silent stream.
-func (c *clientSide) keepAlive() {
+func (c *client) keepAlive() {
 	if !c.mu.TryLock() { // something is being written
 		return
 	}
@@ -75,7 +73,7 @@ func (c *clientSide) keepAlive() {
 }
 
 // begin sends the header of an answer.
-func (c *clientSide) begin(status int, stream bool) {
+func (c *client) begin(status int, stream bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun = true
@@ -87,7 +85,7 @@ func (c *clientSide) begin(status int, stream bool) {
 }
 
 // write sends bytes of the answer and reports whether the client still reads.
-func (c *clientSide) write(b []byte) bool {
+func (c *client) write(b []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.put(b)
@@ -95,7 +93,7 @@ func (c *clientSide) write(b []byte) bool {
 }
 
 // put is write under the lock.
-func (c *clientSide) put(b []byte) {
+func (c *client) put(b []byte) {
 	stream := c.stream.Load()
 	if stream && c.passed != nil {
 		c.passed(b, c.left) // first: who has read a response finds its call ended
@@ -115,7 +113,7 @@ func (c *clientSide) put(b []byte) {
 	c.left = err != nil
 }
 
-func (c *clientSide) flush() error {
+func (c *client) flush() error {
 	if f, ok := c.w.(http.Flusher); ok {
 		f.Flush()
 		return nil
@@ -123,17 +121,27 @@ func (c *clientSide) flush() error {
 	return http.NewResponseController(c.w).Flush()
 }
 
-// errUnanswered says that a stream ended as it should and left a request without
-// its response.
-var errUnanswered = errors.New("session: the upstream ended its answer without a result")
+// Begin sends the header of an answer.
+func (x *Exchange) Begin(status int, stream bool) { x.client.begin(status, stream) }
 
-// finish ends a begun answer that the upstream did not end by itself, or ended
-// too early: with an error event for each request of q without a response where
-// the client can still read one, by cutting the connection otherwise, so that
-// nobody takes a part for the whole. A stream whose events have ids ends as the
-// upstream ended it, since the client can resume it. Without q there is nobody
-// who waits for words.
-func (x *exchange) finish(err error, q *request) {
+// Begun reports whether a header has gone out.
+func (x *Exchange) Begun() bool { return x.client.hasBegun() }
+
+// Write sends bytes of the answer and reports whether the client still reads.
+func (x *Exchange) Write(b []byte) bool { return x.client.write(b) }
+
+// ErrUnanswered says that a stream ended as it should and left a request without
+// its response.
+var ErrUnanswered = errors.New("relay: the upstream ended its answer without a result")
+
+// Finish ends a begun answer that the upstream did not end by itself, or ended
+// too early: with an event for each request without a response where the client
+// can still read one, by cutting the connection otherwise, so that nobody takes a
+// part for the whole. A stream whose events have ids ends as the upstream ended it,
+// since the client can resume it. say makes the responses to the messages that it is
+// asked about, and knows why by the cause of Context, or by its argument; without it
+// there is nobody who waits for words.
+func (x *Exchange) Finish(err error, say func(err error) (respond func(m *wire.Message) []byte)) {
 	c := &x.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,25 +153,20 @@ func (x *exchange) finish(err error, q *request) {
 		if !c.stream.Load() || !x.pending.open() || c.sse.HasIDs() {
 			return
 		}
-		err = errUnanswered
+		err = ErrUnanswered
 	}
 	resumable := cause == nil && c.sse.HasIDs()
 	if !c.stream.Load() || !c.sse.Between() || resumable {
 		panic(http.ErrAbortHandler)
 	}
-	if q == nil {
+	if say == nil {
 		return // a stream that listens just ends
 	}
-	var f *refusal
-	if l := lossOf(x.ctx); l != nil {
-		f = q.told(x.s, l)
-	} else {
-		f = q.failed(x, err)
-	}
+	respond := say(err)
 	var out []byte
-	for i := range q.env.Messages {
-		if m := &q.env.Messages[i]; m.Request() && x.pending.without(m.ID.Of(q.body.B)) {
-			out = wire.AppendEvent(out, f.respond(m, q.body.B))
+	for i := range x.pending.env.Messages {
+		if m := &x.pending.env.Messages[i]; m.Request() && x.pending.without(m) {
+			out = wire.AppendEvent(out, respond(m))
 		}
 	}
 	if len(out) > 0 {
