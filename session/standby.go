@@ -22,10 +22,10 @@ func (q *request) standBy(x *exchange, s *session) {
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = []string{"no-cache"}
 	h["X-Accel-Buffering"] = []string{"no"}
-	x.silence, x.until = 0, 0
-	x.client.begin(http.StatusOK, true)
-	x.watch(nil)
-	defer x.unwatch()
+	x.Listen()
+	x.Begin(http.StatusOK, true)
+	x.Watch()
+	defer x.Unwatch()
 	look := time.NewTicker(standbyLook)
 	defer look.Stop()
 	for s.isLost() && !q.p.draining.Load() {
