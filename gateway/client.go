@@ -39,7 +39,7 @@ func (s *Server) serveClient(w *exchange, r *http.Request) {
 	case kindTenant:
 		s.serveAdmin(w, r, rt, func() { s.hand(s.opt.Tenant, w, r, rt) })
 	case kindInsights:
-		s.serveStranger(w, r, func() { s.hand(s.opt.Page, w, r, rt) })
+		s.serveAdmin(w, r, rt, func() { s.hand(s.opt.Page, w, r, rt) })
 	}
 }
 

@@ -218,6 +218,13 @@ func TestAStrangerWithoutAPlaceGetsAHeadOnly(t *testing.T) {
 	p := start(t, short(), func(o *Options) {
 		o.Config.Identity.APIKeys[0].Roles = []string{config.RoleTenantAdmin}
 		o.Tenant = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+		o.Page = o.Tenant
+		o.PageAdmin = func(r *http.Request, tenant string) string {
+			if tenant == "acme" {
+				return "ann"
+			}
+			return ""
+		}
 	})
 	who := quota.Of("127.0.0.1", "", "")
 	for p.strangers.Take(who, 1) {
@@ -236,6 +243,9 @@ func TestAStrangerWithoutAPlaceGetsAHeadOnly(t *testing.T) {
 		if resp, err := post(t, c, base+"/brain/acme/admin/leases", key); err != nil || resp.StatusCode != want {
 			t.Errorf("the admin API with %q: %v %v, want %d", key, resp, err, want)
 		}
+	}
+	if resp, err := post(t, c, base+"/insights/acme/leases", ""); err != nil || resp.StatusCode != http.StatusNoContent {
+		t.Errorf("the page of an admin who is signed in: %v %v", resp, err)
 	}
 }
 

@@ -40,7 +40,10 @@ type Options struct {
 	Tex    Tex
 	Tenant http.Handler // /brain/{tenant}/admin/leases…; judges credentials itself
 	Page   http.Handler // /insights/{tenant}/leases…; judges credentials itself
-	Admin  http.Handler // /internal/lease/admin/…; judges credentials itself
+	// PageAdmin names the tenant's admin who is signed in to the page with the
+	// request, "" for nobody. It may be nil.
+	PageAdmin func(r *http.Request, tenant string) string
+	Admin     http.Handler // /internal/lease/admin/…; judges credentials itself
 	// Signed checks a call that another pod has signed instead of sending the
 	// internal token; nil takes none.
 	Signed func(w http.ResponseWriter, r *http.Request) error

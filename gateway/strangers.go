@@ -13,9 +13,9 @@ import (
 // it is known who asks, and none is needed to find that out.
 const maxStrangers = 1024
 
-// maxAdmins is how many requests of tenants' admins to their API are answered at
-// once.
-const maxAdmins = 128
+// maxAdmins is how many requests of tenants' admins to their API and page are
+// answered at once, live updates of the page among them.
+const maxAdmins = 1024
 
 func newStrangers() *quota.Pool { return quota.New(func() int64 { return maxStrangers }) }
 func newAdmins() *quota.Pool    { return quota.New(func() int64 { return maxAdmins }) }
@@ -43,16 +43,32 @@ func (s *Server) serveStranger(w *exchange, r *http.Request, answer func()) {
 	s.serveWithin(s.strangers, addressOf(r), w, r, answer)
 }
 
-// serveAdmin answers a request to a tenant's admin API, whose handler judges the
-// credential: one that counts gets a place among those of its kind.
+// serveAdmin answers a request to a tenant's admin API or page, whose handlers judge
+// who asks: an admin gets a place among those of its kind, and strangers take it
+// from nobody.
 func (s *Server) serveAdmin(w *exchange, r *http.Request, rt route, answer func()) {
-	c, err := s.opt.Live.Load().Identity.Authenticate(r)
-	if err != nil || !c.TenantAdmin(rt.tenant) {
+	name := s.adminOf(r, rt)
+	if name == "" {
 		s.serveStranger(w, r, answer)
 		return
 	}
-	w.issuer, w.tenant = c.Issuer(), rt.tenant
-	s.serveWithin(s.admins, quota.Of(rt.tenant, "", c.Who()), w, r, answer)
+	w.issuer, w.tenant = name, rt.tenant
+	s.serveWithin(s.admins, quota.Of(rt.tenant, "", name), w, r, answer)
+}
+
+// adminOf names the admin of the route's tenant who asks; "" is nobody.
+func (s *Server) adminOf(r *http.Request, rt route) string {
+	if rt.kind == kindInsights {
+		if s.opt.PageAdmin == nil {
+			return ""
+		}
+		return s.opt.PageAdmin(r, rt.tenant)
+	}
+	c, err := s.opt.Live.Load().Identity.Authenticate(r)
+	if err != nil || !c.TenantAdmin(rt.tenant) {
+		return ""
+	}
+	return c.Who()
 }
 
 func (s *Server) serveWithin(places *quota.Pool, who quota.Key, w *exchange, r *http.Request, answer func()) {

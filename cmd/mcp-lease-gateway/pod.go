@@ -242,7 +242,7 @@ func (p *pod) wireServer(ring *seal.Ring) error {
 		o.OwnHop = func(mark string) bool { _, err := marks.Open(mark, nil); return err == nil }
 		o.Live = p.live
 		o.MCP, o.Tex = p.sessions, p.tex
-		o.Admin, o.Tenant, o.Page = api.Internal(), api.Tenant(), page
+		o.Admin, o.Tenant, o.Page, o.PageAdmin = api.Internal(), api.Tenant(), page, page.Admin
 		o.Signed = peers.NewVerifier(p.conf.Internal.Tokens).Verify
 		o.Peers = peers.NewServer(peers.ServerOptions{
 			Self:    p.id,

@@ -51,6 +51,7 @@ func (d *directory) withdraw() {
 }
 
 type site struct {
+	page *insights.Page
 	*testing.T
 	engine *viewtest.Engine
 	people *directory
@@ -77,7 +78,7 @@ func newSite(t *testing.T, change ...func(*insights.Options)) *site {
 	srv := httptest.NewServer(page)
 	t.Cleanup(srv.Close)
 	t.Cleanup(srv.CloseClientConnections)
-	s.url = srv.URL
+	s.page, s.url = page, srv.URL
 	s.client = s.browser()
 	return s
 }
@@ -305,7 +306,15 @@ func TestACookieOfAnotherTenantOrGatewayOpensNothing(t *testing.T) {
 			if _, body := s.read(res); !strings.Contains(body, "Sign in to") {
 				t.Errorf("%d %s", res.StatusCode, body)
 			}
+			if name := s.page.Admin(r, strings.Split(c.path, "/")[2]); name != "" {
+				t.Errorf("it makes %s an admin", name)
+			}
 		})
+	}
+	r, _ := http.NewRequest("GET", s.url+leases, nil)
+	r.Header.Set("Cookie", "insights="+cookie)
+	if name := s.page.Admin(r, "acme"); name != "key:acme-admin" {
+		t.Errorf("who has signed in is %q", name)
 	}
 }
 

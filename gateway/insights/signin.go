@@ -84,6 +84,12 @@ func (p *Page) read(r *http.Request, tenant string) (session, bool) {
 	return s, true
 }
 
+// Admin names the admin of tenant who is signed in with the request; "" is nobody.
+func (p *Page) Admin(r *http.Request, tenant string) string {
+	s, _ := p.read(r, tenant)
+	return s.Name
+}
+
 func (p *Page) keep(w http.ResponseWriter, r *http.Request, tenant string, s session) {
 	plain, err := json.Marshal(s)
 	if err != nil {
