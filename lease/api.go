@@ -332,6 +332,8 @@ type Observer interface {
 	Released(label string, outcome Outcome)
 	Reaped(reason Reason) // not of a close, which nobody took away
 	Reconciled(outcome Outcome)
+	// EventLost is told of an event that found no room on its way to the store.
+	EventLost()
 	StoreCalled(op string, took time.Duration, err error)
 	// Drifted is told by each reconcile pass: the drift, and for how long passes
 	// have seen some without a pause.

@@ -5,10 +5,6 @@ import (
 	"time"
 )
 
-// eventQueue bounds the events that wait to be stored. What does not fit is
-// told to the observer (log, audit) all the same.
-const eventQueue = 256
-
 // eventOf fills in what a holder knows.
 func eventOf(kind EventKind, h Holder) Event {
 	return Event{
@@ -22,27 +18,25 @@ func eventOf(kind EventKind, h Holder) Event {
 func (m *Manager) happened(e Event) {
 	e.At = time.Now()
 	m.obs.Happened(e)
-	select {
-	case m.events <- e:
-	default:
+	if m.events == nil {
+		return // not started: nobody would store them
+	}
+	for range m.events.add(e) {
+		m.obs.EventLost()
 	}
 }
 
 // storeEvents writes queued events until ctx ends, and then what is left.
 func (m *Manager) storeEvents(ctx context.Context) {
 	for {
-		select {
-		case e := <-m.events:
+		if e, ok := m.events.next(); ok {
 			m.storeEvent(e)
+			continue
+		}
+		select {
+		case <-m.events.ready:
 		case <-ctx.Done():
-			for {
-				select {
-				case e := <-m.events:
-					m.storeEvent(e)
-				default:
-					return
-				}
-			}
+			return
 		}
 	}
 }

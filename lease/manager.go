@@ -98,7 +98,7 @@ type Manager struct {
 	labels   labels
 	known    knownLeases
 	suspects suspects
-	events   chan Event // nil before Start: nobody would take them
+	events   *eventQueue // nil before Start: nobody would take them
 
 	phase   atomic.Int32
 	started atomic.Bool
@@ -167,7 +167,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		return err
 	}
 	m.contact.start(time.Now())
-	m.events = make(chan Event, eventQueue)
+	m.events = newEventQueue()
 	loops, end := context.WithCancel(m.base)
 	m.endLoop = end
 	m.phase.CompareAndSwap(phaseNew, phaseRunning)
@@ -278,6 +278,7 @@ func (nobody) Checked(string, Outcome)                              {}
 func (nobody) Released(string, Outcome)                             {}
 func (nobody) Reaped(Reason)                                        {}
 func (nobody) Reconciled(Outcome)                                   {}
+func (nobody) EventLost()                                           {}
 func (nobody) StoreCalled(string, time.Duration, error)             {}
 func (nobody) Drifted(string, definition.Level, int, time.Duration) {}
 func (nobody) Happened(Event)                                       {}

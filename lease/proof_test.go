@@ -246,6 +246,7 @@ func (o watcher) Released(label string, outcome lease.Outcome) {
 	o.note("release " + label + " " + string(outcome))
 }
 func (o watcher) Reaped(r lease.Reason)                                { o.note("reap " + string(r)) }
+func (o watcher) EventLost()                                           { o.note("event lost") }
 func (o watcher) Reconciled(outcome lease.Outcome)                     { o.note("reconcile " + string(outcome)) }
 func (o watcher) StoreCalled(string, time.Duration, error)             {}
 func (o watcher) Drifted(string, definition.Level, int, time.Duration) {}

@@ -983,6 +983,7 @@ func (l *labelled) Acquired(string, lease.Outcome, time.Duration) {}
 func (l *labelled) Checked(string, lease.Outcome)                 {}
 func (l *labelled) Released(string, lease.Outcome)                {}
 func (l *labelled) Reaped(lease.Reason)                           {}
+func (l *labelled) EventLost()                                    {}
 func (l *labelled) Reconciled(lease.Outcome)                      {}
 func (l *labelled) StoreCalled(string, time.Duration, error)      {}
 func (l *labelled) Happened(lease.Event)                          {}

@@ -193,6 +193,7 @@ func (c *counts) Acquired(_ string, outcome lease.Outcome, _ time.Duration) {
 func (c *counts) Checked(_ string, outcome lease.Outcome)              { c.add("check " + string(outcome)) }
 func (c *counts) Released(_ string, outcome lease.Outcome)             { c.add("release " + string(outcome)) }
 func (c *counts) Reaped(lease.Reason)                                  {}
+func (c *counts) EventLost()                                           {}
 func (c *counts) Reconciled(lease.Outcome)                             {}
 func (c *counts) StoreCalled(string, time.Duration, error)             {}
 func (c *counts) Drifted(string, definition.Level, int, time.Duration) {}

@@ -13,9 +13,14 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
-// auditQueue bounds the records that wait to be written. What happens must not
-// wait for a disk; a record that finds no room is counted and said in the log.
-const auditQueue = 8192
+// Bounds of the records that wait to be written. What happens must not wait for a
+// disk; a record that finds no room is counted and said in the log.
+const (
+	auditQueue = 8192
+	// auditShare is how many of them are one tenant's refusals, which its clients
+	// make as fast as they can ask.
+	auditShare = auditQueue / 8
+)
 
 // Audit writes what happens as JSON lines: acquires refused, leases revoked,
 // forced, swept or closed, sweeps and reconciles that were asked for, and
@@ -27,6 +32,8 @@ type Audit struct {
 	queue   chan auditRecord
 	stopped chan struct{}
 	dropped atomic.Int64
+	refused map[string]int // by tenant: its refusals in the queue
+	mu      sync.Mutex     // of refused
 	once    sync.Once
 	// closing keeps a late event from a closed queue.
 	closing sync.RWMutex
@@ -50,7 +57,7 @@ func OpenAudit(path string, out io.Writer, log *slog.Logger) (*Audit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("telemetry.audit: %w", err)
 	}
-	a := &Audit{auditLines: lines, log: log, queue: make(chan auditRecord, auditQueue), stopped: make(chan struct{})}
+	a := &Audit{auditLines: lines, log: log, queue: make(chan auditRecord, auditQueue), refused: map[string]int{}, stopped: make(chan struct{})}
 	go a.drain()
 	return a, nil
 }
@@ -79,12 +86,42 @@ func (a *Audit) record(r auditRecord) {
 	if a.closed {
 		return
 	}
-	select {
-	case a.queue <- r:
-	default:
-		if n := a.dropped.Add(1); n == 1 || n%1000 == 0 {
-			a.log.Error("the audit log cannot keep up; records are lost", "lost", n)
+	if a.takeShare(r) {
+		select {
+		case a.queue <- r:
+			return
+		default:
+			a.giveShare(r)
 		}
+	}
+	if n := a.dropped.Add(1); n == 1 || n%1000 == 0 {
+		a.log.Error("the audit log cannot keep up; records are lost", "lost", n)
+	}
+}
+
+// takeShare counts a refusal in the queue, and is false where its tenant has its
+// share of them. Other records are few, and somebody's deliberate acts.
+func (a *Audit) takeShare(r auditRecord) bool {
+	if r.Kind != lease.EventRefused {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.refused[r.Tenant] >= auditShare {
+		return false
+	}
+	a.refused[r.Tenant]++
+	return true
+}
+
+func (a *Audit) giveShare(r auditRecord) {
+	if r.Kind != lease.EventRefused {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.refused[r.Tenant]--; a.refused[r.Tenant] == 0 {
+		delete(a.refused, r.Tenant)
 	}
 }
 
@@ -95,6 +132,7 @@ func (a *Audit) drain() {
 	defer close(a.stopped)
 	failing := false
 	for r := range a.queue {
+		a.giveShare(r)
 		err := a.write(r)
 		if err != nil {
 			a.dropped.Add(1)

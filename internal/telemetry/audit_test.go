@@ -133,6 +133,31 @@ func TestNobodyWaitsForTheAuditLog(t *testing.T) {
 	}
 }
 
+func TestOneTenantsRefusalsLeaveRoomInTheAuditLog(t *testing.T) {
+	s := stuck{make(chan struct{})}
+	a, err := OpenAudit("", s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * auditQueue {
+		a.Event(lease.Event{Kind: lease.EventRefused, Tenant: "mallory"})
+	}
+	lost := a.Dropped()
+	a.Event(lease.Event{Kind: lease.EventRevoked, Tenant: "mallory"})
+	a.Event(lease.Event{Kind: lease.EventRefused, Tenant: "acme"})
+	a.Event(lease.Event{Kind: lease.EventRevoked, Tenant: "acme"})
+	if lost < auditQueue || a.Dropped() != lost {
+		t.Errorf("%d lost, then %d", lost, a.Dropped())
+	}
+	close(s.until)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.refused) != 0 {
+		t.Errorf("left: %v", a.refused)
+	}
+}
+
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }

@@ -333,7 +333,7 @@ func TestLabelsAreThoseOfTheSpec(t *testing.T) {
 	allowed := map[string][]string{
 		"vance_lease_acquire_total": {"resource", "outcome"}, "vance_lease_check_total": {"resource", "outcome"}, "vance_lease_release_total": {"resource", "outcome"},
 		"vance_lease_reap_total": {"reason"}, "vance_lease_reconcile_total": {"outcome"}, "vance_lease_acquire_seconds": {"resource"}, "vance_lease_store_seconds": {"op"},
-		"vance_lease_store_errors_total": {"op"}, "vance_lease_drift": {"resource", "level"}, "vance_lease_drift_seconds": {"resource", "level"}, "vance_gateway_sessions": {"server"}, "vance_gateway_request_seconds": {"server", "method"},
+		"vance_lease_store_errors_total": {"op"}, "vance_lease_events_lost_total": nil, "vance_lease_drift": {"resource", "level"}, "vance_lease_drift_seconds": {"resource", "level"}, "vance_gateway_sessions": {"server"}, "vance_gateway_request_seconds": {"server", "method"},
 		"vance_gateway_session_close_total": {"outcome"}, "vance_gateway_reload_total": {"outcome"},
 		"vance_gateway_tex_jobs_total": {"service", "outcome"},
 	}

@@ -20,6 +20,7 @@ type Metrics struct {
 	acquireSeconds *prometheus.HistogramVec
 	storeSeconds   *prometheus.HistogramVec
 	storeErrors    *prometheus.CounterVec
+	eventsLost     prometheus.Counter
 	drift          *prometheus.GaugeVec
 	driftSeconds   *prometheus.GaugeVec
 	sessions       *prometheus.GaugeVec
@@ -58,6 +59,7 @@ func New(r prometheus.Registerer) *Metrics {
 		acquireSeconds: seconds("vance_lease_acquire_seconds", "Time of an acquire, waiting included.", "resource"),
 		storeSeconds:   seconds("vance_lease_store_seconds", "Time of one store operation.", "op"),
 		storeErrors:    counter("vance_lease_store_errors_total", "Store operations that failed.", "op"),
+		eventsLost:     prometheus.NewCounter(prometheus.CounterOpts{Name: "vance_lease_events_lost_total", Help: "Events that found no room on their way to the store."}),
 		drift:          gauge("vance_lease_drift", "Count minus booked holders, summed over the counters of a resource and level.", "resource", "level"),
 		driftSeconds:   gauge("vance_lease_drift_seconds", "For how long the reconciler has seen drift of a resource and level without a pause.", "resource", "level"),
 		sessions:       gauge("vance_gateway_sessions", "Client sessions that this pod has opened or served and that have not ended.", "server"),
@@ -67,6 +69,7 @@ func New(r prometheus.Registerer) *Metrics {
 		jobs:           counter("vance_gateway_tex_jobs_total", "TeX jobs that have ended, by outcome: what the service's description calls it, cancelled, overdue (hold.max).", "service", "outcome"),
 		events:         func(lease.Event) {},
 	}
+	r.MustRegister(m.eventsLost)
 	// A series that first appears at 1 has never risen, for an alert on its
 	// increase: those whose labels are known begin at 0.
 	for v, labels := range map[*prometheus.CounterVec][]string{
@@ -133,6 +136,9 @@ func (m *Metrics) Released(label string, outcome lease.Outcome) {
 
 // Reaped counts a reap.
 func (m *Metrics) Reaped(reason lease.Reason) { m.reap.WithLabelValues(string(reason)).Inc() }
+
+// EventLost counts an event that found no room on its way to the store.
+func (m *Metrics) EventLost() { m.eventsLost.Inc() }
 
 // Reconciled counts a correction.
 func (m *Metrics) Reconciled(outcome lease.Outcome) {

@@ -56,6 +56,9 @@ func (o *Observed) Released(_ string, outcome lease.Outcome) { o.count("release 
 // Reaped implements lease.Observer.
 func (o *Observed) Reaped(r lease.Reason) { o.count("reap " + string(r)) }
 
+// EventLost implements lease.Observer.
+func (o *Observed) EventLost() { o.count("event lost") }
+
 // Reconciled implements lease.Observer.
 func (o *Observed) Reconciled(outcome lease.Outcome) { o.count("reconcile " + string(outcome)) }
 
