@@ -20,11 +20,11 @@ func (q *request) listen(s *session) *refusal {
 	x := q.exchange(s)
 	defer x.Cancel(nil)
 	h, f := q.enter(s, x)
-	if f == openedByPost {
+	switch {
+	case f != nil && f.form == standsBy:
 		q.standBy(x, s)
 		return nil
-	}
-	if f != nil {
+	case f != nil:
 		return f
 	}
 	defer func() { s.exit(x, p.now()) }()
@@ -43,6 +43,7 @@ func (q *request) listen(s *session) *refusal {
 	if f := q.streams(x, h, resp); f != nil {
 		return f
 	}
+	s.listened.Store(true)
 	answerHeader(q.w, resp, true)
 	x.Begin(resp.StatusCode, true)
 	x.Await()

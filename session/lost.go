@@ -93,7 +93,12 @@ func (q *request) lost(s *session) *refusal {
 	}
 	switch {
 	case q.r.Method == http.MethodGet:
-		return openedByPost // listen gives the client a stream to stand by on
+		if s.listened.Load() {
+			return &refusal{form: standsBy}
+		}
+		// A client that is told 404 here closes, and one that is told 405 goes on
+		// without a stream.
+		return wrongVerb("the session is lost; the next request on POST opens it again", "POST, DELETE")
 	case q.r.Method == http.MethodDelete:
 		s.endLost()
 		return accepted(http.StatusNoContent)

@@ -46,6 +46,8 @@ const (
 	asResult
 	// empty is an HTTP status without a body.
 	empty
+	// standsBy is a stream on which nothing comes, see standBy.
+	standsBy
 	// silent is for a client that is gone, or has its answer from another pod.
 	silent
 )

@@ -40,7 +40,8 @@ type session struct {
 	hold    atomic.Pointer[hold]            // never nil; changed under mu
 	doc     atomic.Pointer[server.Document] // the last one that was found to lead to the hold's endpoint
 
-	reopening sync.Mutex // one reopen at a time
+	listened  atomic.Bool // the client has had a GET stream here
+	reopening sync.Mutex  // one reopen at a time
 
 	mu      sync.Mutex
 	phase   phase

@@ -9,14 +9,11 @@ import (
 // been opened again.
 const standbyLook = 500 * time.Millisecond
 
-// openedByPost answers a GET of a lost session in the one place where the client
-// cannot be given a stream to stand by on.
-var openedByPost = wrongVerb("the session is lost; the next request on POST opens it again", "POST, DELETE")
-
 // standBy serves the GET of a lost session that can be opened again: a stream on
 // which nothing comes, and which ends when the session has been opened, so that the
-// client asks for the next one, the upstream's. A client that has had a stream and is
-// refused one takes its session for gone and closes (go-sdk, at every other status).
+// client asks for the next one, the upstream's. It is for clients that have had a
+// stream: one that is refused the next takes its session for gone and closes (go-sdk,
+// at every other status).
 func (q *request) standBy(x *exchange, s *session) {
 	h := q.w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}

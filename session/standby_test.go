@@ -14,6 +14,7 @@ func TestAStreamOfALostSessionStandsBy(t *testing.T) {
 		r := newRig(t)
 		r.caller.Store(reopener())
 		id := r.open()
+		r.begin("GET", id, "").close()
 		r.engine.revoke(lease.ReasonIdle)
 		r.do("POST", id, call(1, "x")).told(t, "idle")
 		s := r.begin("GET", id, "")
