@@ -37,8 +37,7 @@ type job struct {
 
 	mu       sync.Mutex
 	polled   time.Time // by its client
-	watched  time.Time // polled by the gateway
-	underWay bool      // such a poll
+	watched  time.Time // by the gateway
 	unstored bool      // the holder's payload does not name the job yet
 	over     bool
 }
@@ -70,6 +69,13 @@ func (j *job) polledAt(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.polled = now
+}
+
+// watchedAt notes that the gateway asks.
+func (j *job) watchedAt(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.watched = now
 }
 
 // check touches the job's lease, and writes its payload where that has failed

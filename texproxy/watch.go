@@ -13,7 +13,9 @@ import (
 
 const (
 	watchTick   = 250 * time.Millisecond
-	watchAtOnce = 16
+	watchAtOnce = 32
+	// pollTimeout bounds one poll by the gateway.
+	pollTimeout = 15 * time.Second
 	// pauseLeast is the shortest pause between two polls of a job by the gateway;
 	// while somebody waits for its slot, the longest.
 	pauseLeast = time.Second
@@ -98,15 +100,21 @@ func (p *Proxy) Start(ctx context.Context) {
 	if len(p.services) == 0 {
 		return
 	}
-	w := &watcher{p: p, ctx: ctx, underWay: make(chan struct{}, watchAtOnce)}
-	go w.run()
+	go newWatcher(ctx, p).run()
 }
 
 // watcher polls jobs for those who do not.
 type watcher struct {
-	p        *Proxy
-	ctx      context.Context
-	underWay chan struct{} // one for each poll
+	p   *Proxy
+	ctx context.Context
+
+	mu       sync.Mutex
+	underWay map[string]int  // polls, by service: one that hangs does not keep the others' from ending
+	what     map[string]bool // jobs and resources that are being asked for
+}
+
+func newWatcher(ctx context.Context, p *Proxy) *watcher {
+	return &watcher{p: p, ctx: ctx, underWay: map[string]int{}, what: map[string]bool{}}
 }
 
 func (w *watcher) run() {
@@ -121,8 +129,8 @@ func (w *watcher) run() {
 		case now = <-tick.C:
 		}
 		for _, j := range w.p.jobs.all() {
-			if w.p.due(j, now) {
-				w.start(func() { w.p.pollAbandoned(w.ctx, j) })
+			if w.p.due(j, now) && w.start(j.s.Name, j.key(), func() { w.p.pollAbandoned(w.ctx, j) }) {
+				j.watchedAt(now)
 			}
 		}
 		if now.Sub(polledForWaiters) < pauseLeast {
@@ -130,7 +138,7 @@ func (w *watcher) run() {
 		}
 		polledForWaiters = now
 		for _, resource := range w.p.demand.all(now) {
-			w.start(func() { w.p.pollForWaiters(w.ctx, resource) })
+			w.start("", "resource "+resource, func() { w.pollForWaiters(resource) })
 		}
 	}
 }
@@ -143,29 +151,36 @@ func (w *watcher) every() time.Duration {
 	return every
 }
 
-// start runs one poll, when fewer than watchAtOnce are under way.
-func (w *watcher) start(poll func()) {
-	select {
-	case w.underWay <- struct{}{}:
-	case <-w.ctx.Done():
-		return
+// start runs one poll of something in the background, and reports whether it does:
+// it is not being polled already, and fewer than watchAtOnce polls of the service
+// are under way. What is not started comes again with a later tick.
+func (w *watcher) start(service, what string, poll func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.what[what] || w.underWay[service] >= watchAtOnce {
+		return false
 	}
+	w.what[what] = true
+	w.underWay[service]++
 	w.p.enter()
 	go func() {
-		defer func() { <-w.underWay; w.p.leave() }()
+		defer func() {
+			w.mu.Lock()
+			delete(w.what, what)
+			w.underWay[service]--
+			w.mu.Unlock()
+			w.p.leave()
+		}()
 		poll()
 	}()
+	return true
 }
 
 // due reports whether the gateway has to poll a job now, and drops those that it
-// no longer polls. A job that is due counts as being polled until pollAbandoned
-// returns.
+// no longer polls.
 func (p *Proxy) due(j *job, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.underWay {
-		return false
-	}
 	ttl := j.lease.Ref().TTL
 	unpolled := now.Sub(j.polled)
 	switch {
@@ -181,11 +196,7 @@ func (p *Proxy) due(j *job, now time.Time) bool {
 	}
 	pause := min(pauseOf(now.Sub(j.since), j.s.Abandoned.Every, p.demand.has(j.lease.resource)), ttl/3) // the TTL runs from the last check
 	overdue := now.Sub(j.since) > j.s.HoldMax
-	if !overdue && unpolled < pause || now.Sub(j.watched) < pause {
-		return false
-	}
-	j.watched, j.underWay = now, true
-	return true
+	return (overdue || unpolled >= pause) && now.Sub(j.watched) >= pause
 }
 
 // pauseOf is how long a job of an age may go unpolled. Most compiles are short,
@@ -199,12 +210,7 @@ func pauseOf(age, every time.Duration, wanted bool) time.Duration {
 
 // pollAbandoned polls a job of this pod once, and keeps its lease.
 func (p *Proxy) pollAbandoned(ctx context.Context, j *job) {
-	defer func() {
-		j.mu.Lock()
-		j.underWay = false
-		j.mu.Unlock()
-	}()
-	ctx, cancel := context.WithTimeout(ctx, max(j.s.Abandoned.Every, 15*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	if p.servedElsewhere(ctx, j) {
 		p.jobs.drop(j)
@@ -244,19 +250,23 @@ func (p *Proxy) pollOnce(ctx context.Context, j *job) {
 // pollForWaiters polls the jobs of a resource that this pod does not watch, since
 // somebody waits here for a slot of it. It touches no lease: who holds it goes on
 // doing that, or its TTL runs.
-func (p *Proxy) pollForWaiters(ctx context.Context, resource string) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+func (w *watcher) pollForWaiters(resource string) {
+	ctx, cancel := context.WithTimeout(w.ctx, pollTimeout)
 	defer cancel()
-	holders, err := p.leases.Find(ctx, lease.Filter{Type: HandlerType, Resource: resource, States: []lease.State{lease.Held}})
+	holders, err := w.p.leases.Find(ctx, lease.Filter{Type: HandlerType, Resource: resource, States: []lease.State{lease.Held}})
 	if err != nil {
 		return // the waiter will hear of it
 	}
 	for _, h := range holders {
-		j := p.jobFrom(h, time.Now())
-		if j == nil || p.watches(j) {
+		j := w.p.jobFrom(h, time.Now())
+		if j == nil || w.p.watches(j) {
 			continue
 		}
-		p.pollOnce(ctx, j)
+		w.start(j.s.Name, j.key(), func() {
+			ctx, cancel := context.WithTimeout(w.ctx, pollTimeout)
+			defer cancel()
+			w.p.pollOnce(ctx, j)
+		})
 	}
 }
 

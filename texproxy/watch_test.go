@@ -114,6 +114,30 @@ func TestAVanishedClientsSlotIsBackSoonAfterItsJobsEnd(t *testing.T) {
 	}
 }
 
+func TestAServiceThatHangsKeepsNoOthersJobsFromEnding(t *testing.T) {
+	p, _, _ := onePod(t, nil)
+	w := newWatcher(t.Context(), p.Proxy)
+	hang := make(chan struct{})
+	defer close(hang)
+	for i := range watchAtOnce {
+		if !w.start("slow", fmt.Sprint(i), func() { <-hang }) {
+			t.Fatalf("poll %d was not started", i)
+		}
+	}
+	if w.start("slow", "one more", func() {}) {
+		t.Error("one service has more polls under way than it may")
+	}
+	polled := make(chan struct{})
+	if !w.start("quick", "a", func() { close(polled) }) {
+		t.Fatal("another service's job is not polled")
+	}
+	<-polled
+	eventually(t, "it can be polled again", func() bool { return w.start("quick", "a", func() { <-hang }) })
+	if w.start("quick", "a", func() {}) {
+		t.Error("a job is polled twice at once")
+	}
+}
+
 func TestHowOftenTheGatewayPolls(t *testing.T) {
 	for name, c := range map[string]struct {
 		age, every time.Duration
