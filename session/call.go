@@ -10,15 +10,16 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/relay"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 // call takes one POST of a session up and its answer down: the hot path.
-func (q *request) call(s *session) *refusal {
+func (q *request) call(s *session) *refusal.Refusal {
 	p := q.p
 	if !p.traffic.enter(q.share, true) {
-		return p.shareTaken()
+		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
 	defer p.traffic.exit(q.share, false)
 	x := q.exchange(s)
@@ -49,14 +50,14 @@ func (q *request) call(s *session) *refusal {
 }
 
 // answer relays the upstream's answer to a POST.
-func (q *request) answer(x *exchange, h *hold, resp *http.Response) *refusal {
+func (q *request) answer(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
 	status := resp.StatusCode
 	if f := q.lostUpstream(x, h, resp); f != nil {
 		return f
 	}
-	if why := unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
+	if why := upstream.Unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
 		httpbody.Drain(resp.Body)
-		return upstreamDown(q.server, why)
+		return refusal.UpstreamDown(q.server, why)
 	}
 	if status < 300 && !q.waits || status == http.StatusAccepted || status == http.StatusNoContent {
 		// 202 is the answer to a notification whatever 2xx the upstream chose.
@@ -71,7 +72,7 @@ func (q *request) answer(x *exchange, h *hold, resp *http.Response) *refusal {
 
 // lostUpstream ends the session where the upstream's answer says that it does not
 // know it any more.
-func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refusal {
+func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
 	switch resp.StatusCode {
 	case http.StatusNotFound, http.StatusGone, http.StatusBadRequest:
 	default:
@@ -90,7 +91,7 @@ func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refus
 
 // upstreamGone ends a session that the upstream does not know any more. What was
 // asked is not sent again: nobody knows what has been done of it.
-func (q *request) upstreamGone(x *exchange, h *hold) *refusal {
+func (q *request) upstreamGone(x *exchange, h *hold) *refusal.Refusal {
 	why := upstreamGone
 	if h.child != nil {
 		why = childExited
@@ -100,28 +101,28 @@ func (q *request) upstreamGone(x *exchange, h *hold) *refusal {
 }
 
 // relay passes an answer with content on.
-func (q *request) relay(x *exchange, resp *http.Response) *refusal {
-	k := kindOf(resp.Header)
+func (q *request) relay(x *exchange, resp *http.Response) *refusal.Refusal {
+	k := upstream.KindOf(resp.Header)
 	c := x.Copy(resp.Body, resp.ContentLength)
 	defer c.Free()
-	if k == eventStream {
+	if k == upstream.EventStream {
 		x.Await()
-	} else if f := q.first(x, c, k == jsonBody && resp.StatusCode < 300); f != nil {
+	} else if f := q.first(x, c, k == upstream.JSON && resp.StatusCode < 300); f != nil {
 		return f
 	}
-	answerHeader(q.w, resp, k == eventStream)
-	x.Begin(resp.StatusCode, k == eventStream)
+	answerHeader(q.w, resp, k == upstream.EventStream)
+	x.Begin(resp.StatusCode, k == upstream.EventStream)
 	x.Finish(c.Run(), q.say(x))
 	return nil
 }
 
 // first reads the beginning of an answer that is no stream: the last chance to
 // refuse in words.
-func (q *request) first(x *exchange, c *relay.Copying, isMessage bool) *refusal {
+func (q *request) first(x *exchange, c *relay.Copying, isMessage bool) *refusal.Refusal {
 	held, broke := c.Fill()
 	if broke == nil && isMessage {
 		if !begins(held) {
-			return upstreamDown(q.server, "its answer is not a JSON-RPC message")
+			return refusal.UpstreamDown(q.server, "its answer is not a JSON-RPC message")
 		}
 		broke = c.Check()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
@@ -47,24 +48,24 @@ type child struct {
 
 // startStream makes ready for the event stream of an sse server, which the
 // initialize opens.
-func (o *opening) startStream() *refusal {
+func (o *opening) startStream() *refusal.Refusal {
 	q, p := o.q, o.q.p
 	if !p.traffic.enter(q.share, false) {
-		return p.shareTaken()
+		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
 	o.hold.child = &child{bridge: upstream.NewSSE(p.up, q.doc.URL, q.doc.Untrusted, p.opt.Log.With("server", q.server)), share: q.share}
 	return nil
 }
 
 // startChild starts the program of a stdio server.
-func (o *opening) startChild() *refusal {
+func (o *opening) startChild() *refusal.Refusal {
 	q, p, ctx := o.q, o.q.p, o.x.Context()
 	if most := p.opt.Limits().StdioPerTenant; !p.table.addChild(q.caller.Tenant, most) {
-		return limitReached("limits.stdioPerTenant", most)
+		return refusal.Limit("limits.stdioPerTenant", most)
 	}
 	if !p.traffic.enter(q.share, false) {
 		p.table.dropChild(q.caller.Tenant)
-		return p.shareTaken()
+		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
 	var b bridge
 	env, err := q.doc.ResolvedEnv() // with the secrets of now
@@ -81,7 +82,7 @@ func (o *opening) startChild() *refusal {
 	if ctx.Err() != nil {
 		return o.failed(err)
 	}
-	return upstreamDown(q.server, "its program could not be started; the gateway's log says why")
+	return refusal.UpstreamDown(q.server, "its program could not be started; the gateway's log says why")
 }
 
 // endChild ends a child's whole tree and waits until it is gone. One that nobody
@@ -118,14 +119,14 @@ func (p *Proxy) endWithChild(s *session, h *hold) {
 }
 
 // forwardTo has another pod answer the request; false where that pod is not alive.
-func (q *request) forwardTo(id lease.PodID) (asked bool, f *refusal) {
+func (q *request) forwardTo(id lease.PodID) (asked bool, f *refusal.Refusal) {
 	p := q.p
 	if p.opt.Forwarder == nil || q.forwarded {
 		return false, nil
 	}
 	pods, err := p.livingPods(q.r.Context())
 	if err != nil {
-		return true, leaseRefusal(err)
+		return true, refusal.Lease(err)
 	}
 	for _, pod := range pods {
 		if pod.ID != id {
@@ -137,16 +138,16 @@ func (q *request) forwardTo(id lease.PodID) (asked bool, f *refusal) {
 		}
 		if err := p.opt.Forwarder.Forward(q.w, q.r, pod, q.caller, q.server, body); err != nil {
 			p.opt.Log.WarnContext(q.r.Context(), "a request could not be forwarded", "pod", pod.ID, "server", q.server, "error", err)
-			return true, upstreamDown(q.server, "the gateway process that runs it cannot be reached; try again in about 5 s")
+			return true, refusal.UpstreamDown(q.server, "the gateway process that runs it cannot be reached; try again in about 5 s")
 		}
-		return true, &refusal{form: silent} // the other pod has answered
+		return true, &refusal.Refusal{Form: refusal.Silent} // the other pod has answered
 	}
 	return false, nil
 }
 
 // adoptChild finds a session whose child does not run here: at the pod that has it,
 // or that has opened it again since, or else nowhere. Then it is lost.
-func (q *request) adoptChild(st *sealed) (*session, *refusal) {
+func (q *request) adoptChild(st *sealed) (*session, *refusal.Refusal) {
 	p, ctx := q.p, q.r.Context()
 	if st.Pod != p.opt.Pod {
 		if asked, f := q.forwardTo(st.Pod); asked {
@@ -154,11 +155,11 @@ func (q *request) adoptChild(st *sealed) (*session, *refusal) {
 		}
 	}
 	if st.Lease.Token == "" {
-		return nil, unknownSession()
+		return nil, refusal.UnknownSession()
 	}
 	holder, err := p.holder(ctx, lease.Filter{Key: st.Number.key(), States: []lease.State{lease.Held}})
 	if err != nil {
-		return nil, leaseRefusal(err)
+		return nil, refusal.Lease(err)
 	}
 	if holder != nil && holder.Pod != st.Pod && holder.Pod != p.opt.Pod {
 		if asked, f := q.forwardTo(holder.Pod); asked {

@@ -15,6 +15,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 )
 
@@ -294,7 +295,7 @@ func TestStdioTrouble(t *testing.T) {
 		r := stdioRig(t, "plain")
 		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 100, PerPrincipal: 10, StdioPerTenant: 1})
 		r.open()
-		e := r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
+		e := r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LIMIT_REACHED")
 		if e.Error.Data["limit"] != "limits.stdioPerTenant" || r.engine.held() != 1 {
 			t.Errorf("%+v", e)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -217,7 +218,7 @@ func (p *Proxy) release(ctx context.Context, l *lease.Lease, why lease.Reason, c
 
 // delete serves a client's DELETE: DELETE upstream with the session's auth, then
 // release (spec §7).
-func (q *request) delete(s *session) *refusal {
+func (q *request) delete(s *session) *refusal.Refusal {
 	ctx := context.WithoutCancel(q.r.Context())
 	h, f := q.check(ctx, s)
 	if f != nil {
@@ -228,5 +229,5 @@ func (q *request) delete(s *session) *refusal {
 			return f
 		}
 	}
-	return accepted(http.StatusNoContent)
+	return refusal.Accepted(http.StatusNoContent)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 )
 
 // pod is a rig whose proxy handles the revocations of an engine over a store that
@@ -26,7 +27,7 @@ func capOne(r *rig) {
 func TestOnTheRealEngine(t *testing.T) {
 	r := pod(t, "pod-a", storetest.NewMemory(time.Now), capOne)
 	id := r.open()
-	e := r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
+	e := r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 	if e.Error.Data["level"] != "user" || e.Error.Data["cap"] != 1.0 {
 		t.Errorf("%v", e)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/relay"
 	"github.com/vancetope/mcp-lease-gateway/session/routing"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
@@ -104,13 +105,13 @@ func (x *exchange) NotKept(l *lease.Lease, err error) {
 // say makes the responses of an answer that ends too early.
 func (q *request) say(x *exchange) func(err error) func(m *wire.Message) []byte {
 	return func(err error) func(m *wire.Message) []byte {
-		var f *refusal
+		var f *refusal.Refusal
 		if l := lossOf(x.Context()); l != nil {
 			f = q.told(x.s, l)
 		} else {
 			f = q.failed(x, err)
 		}
-		return func(m *wire.Message) []byte { return f.respond(m, q.body.B) }
+		return func(m *wire.Message) []byte { return f.Respond(m, q.body.B) }
 	}
 }
 

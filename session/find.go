@@ -5,34 +5,35 @@ import (
 	"encoding/hex"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 // inSession finds the session that a request names and lets do serve it, or says
 // why not. The principal is compared on every verb.
-func (q *request) inSession(do func(*request, *session) *refusal) *refusal {
+func (q *request) inSession(do func(*request, *session) *refusal.Refusal) *refusal.Refusal {
 	p := q.p
 	ids := q.r.Header[upstream.HeaderSession]
 	if len(ids) > 1 {
-		return badRequest(rpcInvalid, "the header Mcp-Session-Id stands there more than once")
+		return refusal.Bad(refusal.RPCInvalid, "the header Mcp-Session-Id stands there more than once")
 	}
 	if len(ids) == 0 || ids[0] == "" {
-		return badRequest(rpcInvalid, "the header Mcp-Session-Id is missing: initialize a session first")
+		return refusal.Bad(refusal.RPCInvalid, "the header Mcp-Session-Id is missing: initialize a session first")
 	}
 	st, err := openID(p.ids, ID(ids[0]), route(q.caller.Tenant, q.caller.Project, q.server))
 	if err != nil || st.Owner != q.owner {
-		return unknownSession()
+		return refusal.UnknownSession()
 	}
 	s := p.table.get(st.Number)
 	if s == nil {
-		var f *refusal
+		var f *refusal.Refusal
 		if s, f = q.adopt(&st); f != nil {
 			return f
 		}
 	}
 	h := s.hold.Load()
 	if q.env != nil && q.env.Batch && h.version != batchRevision {
-		return badRequest(rpcInvalid, "batches belong to revision %s; this session speaks %s", batchRevision, h.version)
+		return refusal.Bad(refusal.RPCInvalid, "batches belong to revision %s; this session speaks %s", batchRevision, h.version)
 	}
 	if !s.leadsTo(q.doc) {
 		// The upstream session is out of reach, and its id is nobody else's
@@ -44,22 +45,22 @@ func (q *request) inSession(do func(*request, *session) *refusal) *refusal {
 
 // adopt makes the state of a session that this pod does not know from its id, or
 // says why not.
-func (q *request) adopt(st *sealed) (*session, *refusal) {
+func (q *request) adopt(st *sealed) (*session, *refusal.Refusal) {
 	p := q.p
 	if st.Pod != "" {
 		return q.adoptChild(st)
 	}
 	if p.table.entombed(st.Number) {
-		return nil, unknownSession()
+		return nil, refusal.UnknownSession()
 	}
 	h := &hold{lease: p.opt.Leases.Attach(st.Lease), upstream: st.Upstream, version: st.Version, endpoint: st.Endpoint}
 	if st.InPayload {
 		holder, err := p.holder(q.r.Context(), lease.Filter{Token: st.Lease.Token})
 		if err != nil {
-			return nil, leaseRefusal(err)
+			return nil, refusal.Lease(err)
 		}
 		if holder == nil {
-			return nil, sessionLost(h.lease.Loss(q.r.Context()).Reason, false)
+			return nil, refusal.Lost(h.lease.Loss(q.r.Context()).Reason, false)
 		}
 		h.upstream = sessionOf(holder.Payload)
 	}
@@ -81,7 +82,7 @@ func (p *Proxy) holder(ctx context.Context, f lease.Filter) (*lease.Holder, erro
 // check asks the store before a use (spec §3) and returns what the session holds;
 // nil where it is lost. A use touches the lease; anything else only looks, and goes
 // on where the store cannot be reached: it is no use of the resource.
-func (q *request) check(ctx context.Context, s *session) (*hold, *refusal) {
+func (q *request) check(ctx context.Context, s *session) (*hold, *refusal.Refusal) {
 	if !s.isAlive() {
 		return nil, nil
 	}
@@ -97,7 +98,7 @@ func (q *request) check(ctx context.Context, s *session) (*hold, *refusal) {
 				return h, nil
 			}
 			q.p.opt.Log.WarnContext(ctx, "a lease could not be checked", "session", s.number, "error", err)
-			return nil, leaseRefusal(err)
+			return nil, refusal.Lease(err)
 		}
 		if next := q.successor(ctx, s, h); next != nil {
 			s.take(h, next)

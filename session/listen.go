@@ -6,22 +6,23 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
 // listen serves a client's GET: the upstream's own stream. Its lease is looked at
 // every third of the TTL, so that a revocation is felt on every pod.
-func (q *request) listen(s *session) *refusal {
+func (q *request) listen(s *session) *refusal.Refusal {
 	p := q.p
 	if !p.traffic.enter(q.share, false) {
-		return p.shareTaken()
+		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
 	defer p.traffic.exit(q.share, false)
 	x := q.exchange(s)
 	defer x.Cancel(nil)
 	h, f := q.enter(s, x)
 	switch {
-	case f != nil && f.form == standsBy:
+	case f != nil && f.Form == refusal.StandsBy:
 		q.standBy(x, s)
 		return nil
 	case f != nil:
@@ -29,7 +30,7 @@ func (q *request) listen(s *session) *refusal {
 	}
 	defer func() { s.exit(x, p.now()) }()
 	if p.draining.Load() {
-		return stopping()
+		return refusal.Stopping()
 	}
 	x.looks = true
 	x.Watch()
@@ -79,9 +80,9 @@ func (q *request) openStream(x *exchange, h *hold) (*http.Response, error) {
 
 // streams refuses what is no stream. That a session is gone is only said by a body
 // that names it: a server without a route for GET answers with any status and text.
-func (q *request) streams(x *exchange, h *hold, resp *http.Response) *refusal {
+func (q *request) streams(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
 	status := resp.StatusCode
-	if status < 300 && kindOf(resp.Header) == eventStream && !compressed(resp.Header) {
+	if status < 300 && upstream.KindOf(resp.Header) == upstream.EventStream && !upstream.Compressed(resp.Header) {
 		return nil
 	}
 	prefix, whole := httpbody.Peek(resp.Body)
@@ -91,12 +92,12 @@ func (q *request) streams(x *exchange, h *hold, resp *http.Response) *refusal {
 	case status >= 400 && status < 500 && h.hasSession() && upstream.NamesSession(prefix):
 		return q.upstreamGone(x, h)
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests,
-		status >= 500 && status != http.StatusNotImplemented, compressed(resp.Header):
-		why := unusable(resp, q.doc.Auth.Type == "forward", false)
+		status >= 500 && status != http.StatusNotImplemented, upstream.Compressed(resp.Header):
+		why := upstream.Unusable(resp, q.doc.Auth.Type == "forward", false)
 		if why == "" {
 			why = fmt.Sprintf("it answered HTTP %d", status)
 		}
-		return upstreamDown(q.server, why)
+		return refusal.UpstreamDown(q.server, why)
 	}
-	return wrongVerb("the server has no stream for GET", "POST, DELETE")
+	return refusal.WrongVerb("the server has no stream for GET", "POST, DELETE")
 }

@@ -5,12 +5,13 @@ import (
 	"net/http"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 )
 
 // enter notes an exchange in its session and returns what the session holds, its
 // lease checked just now, or says why not. A lost session of a caller that stays on
 // its id is opened again here.
-func (q *request) enter(s *session, x *exchange) (*hold, *refusal) {
+func (q *request) enter(s *session, x *exchange) (*hold, *refusal.Refusal) {
 	for range 4 {
 		if q.uses {
 			if l := q.untold(s); l != nil {
@@ -34,12 +35,12 @@ func (q *request) enter(s *session, x *exchange) (*hold, *refusal) {
 			return nil, f
 		}
 	}
-	return nil, upstreamDown(q.server, "its session is lost again and again; try again in about 5 s")
+	return nil, refusal.UpstreamDown(q.server, "its session is lost again and again; try again in about 5 s")
 }
 
 // untold tells a tools/call of a loss that the client does not know of: its next
 // call goes to a session without the state that it believes in. That is said once.
-func (q *request) untold(s *session) *refusal {
+func (q *request) untold(s *session) *refusal.Refusal {
 	if !q.stays() {
 		return nil
 	}
@@ -64,27 +65,27 @@ func (q *request) untold(s *session) *refusal {
 	if told {
 		return nil // by a call beside this one
 	}
-	return toldOnce(reason, lostNow)
+	return refusal.ToldOnce(reason, lostNow)
 }
 
 // lost says what a request on a lost session is answered, or opens it again; nil
 // means that it has been.
-func (q *request) lost(s *session) *refusal {
+func (q *request) lost(s *session) *refusal.Refusal {
 	ctx := context.WithoutCancel(q.r.Context())
 	l := s.lossSeen(ctx)
 	if l == nil {
 		return nil // opened again beside this request
 	}
 	if l.cause.consequences().to != lost {
-		return unknownSession()
+		return refusal.UnknownSession()
 	}
 	h := s.hold.Load()
 	if !q.reopens(s, l, h) {
 		q.countLoss(h)
 		if h.lease.Noop() {
-			return unknownSession() // there was no lease to lose
+			return refusal.UnknownSession() // there was no lease to lose
 		}
-		return sessionLost(q.reasonOf(l, h), false)
+		return refusal.Lost(q.reasonOf(l, h), false)
 	}
 	if q.uses {
 		if f := q.untold(s); f != nil {
@@ -94,32 +95,32 @@ func (q *request) lost(s *session) *refusal {
 	switch {
 	case q.r.Method == http.MethodGet:
 		if s.listened.Load() {
-			return &refusal{form: standsBy}
+			return &refusal.Refusal{Form: refusal.StandsBy}
 		}
 		// A client that is told 404 here closes, and one that is told 405 goes on
 		// without a stream.
-		return wrongVerb("the session is lost; the next request on POST opens it again", "POST, DELETE")
+		return refusal.WrongVerb("the session is lost; the next request on POST opens it again", "POST, DELETE")
 	case q.r.Method == http.MethodDelete:
 		s.endLost()
-		return accepted(http.StatusNoContent)
+		return refusal.Accepted(http.StatusNoContent)
 	case !q.waits:
-		return accepted(http.StatusAccepted) // there is nobody whom it could concern
+		return refusal.Accepted(http.StatusAccepted) // there is nobody whom it could concern
 	case q.p.draining.Load():
-		return stopping()
+		return refusal.Stopping()
 	}
 	f := q.reopen(s)
 	if f != nil && q.uses {
-		f.form = asResult
+		f.Form = refusal.AsResult
 	}
 	return f
 }
 
 // cut answers a request whose session was lost under it and of whose answer
 // nothing has gone out. It is not sent again: nobody knows what has been done of it.
-func (q *request) cut(x *exchange) *refusal {
+func (q *request) cut(x *exchange) *refusal.Refusal {
 	l := lossOf(x.Context())
 	if l == nil {
-		return sessionLost("", q.stays())
+		return refusal.Lost("", q.stays())
 	}
 	<-l.tried // bounded by upstream.EndTimeout and childTimeout
 	h := x.s.hold.Load()
@@ -134,22 +135,22 @@ func (q *request) cut(x *exchange) *refusal {
 
 // told is what a client is told of a loss in the middle of an answer, where nobody
 // can ask the store.
-func (q *request) told(s *session, l *loss) *refusal {
+func (q *request) told(s *session, l *loss) *refusal.Refusal {
 	if l.cause.consequences().to != lost {
-		return unknownSession()
+		return refusal.UnknownSession()
 	}
 	if !q.stays() {
-		return sessionLost(l.reason, false)
+		return refusal.Lost(l.reason, false)
 	}
 	if !q.uses {
-		return sessionLost(l.reason, true)
+		return refusal.Lost(l.reason, true)
 	}
 	s.mu.Lock()
 	if s.untold == l {
 		s.untold = nil
 	}
 	s.mu.Unlock()
-	return toldOnce(l.reason, true)
+	return refusal.ToldOnce(l.reason, true)
 }
 
 // reasonOf is why a session was lost. The upstream may have forgotten it since

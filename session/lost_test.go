@@ -13,6 +13,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 )
 
 // stream is a GET or POST whose answer has begun.
@@ -493,7 +494,7 @@ func TestReplaceOwn(t *testing.T) {
 		done := make(chan answer, 1)
 		go func() { done <- r.do("POST", id, call(7, "slow")) }()
 		<-r.up.entered
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 		close(r.up.release)
 		if a := <-done; a.status != 200 {
 			t.Errorf("%+v", a)
@@ -503,7 +504,7 @@ func TestReplaceOwn(t *testing.T) {
 		r := newRig(t, edit)
 		r.open()
 		r.caller.Store(reopener())
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 	})
 	t.Run("finds a ghost of another pod", func(t *testing.T) {
 		r := newRig(t, edit)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -38,19 +39,19 @@ func (q *request) modern() (version string, ok bool) {
 // sessionless answers a request of a client without sessions: a server whose
 // lease has caps is fenced, so that the client opens a session; any other gets
 // the request as it is.
-func (q *request) sessionless(version string) *refusal {
+func (q *request) sessionless(version string) *refusal.Refusal {
 	p := q.p
 	if q.env.Batch {
-		return badRequest(rpcInvalid, "batches belong to revision %s", batchRevision)
+		return refusal.Bad(refusal.RPCInvalid, "batches belong to revision %s", batchRevision)
 	}
 	if q.doc.Modern == "fence" || q.doc.PodBound() {
-		return unsupportedRevision(version)
+		return refusal.UnsupportedRevision(version)
 	}
 	if def, err := p.opt.Leases.Resolve(q.r.Context(), q.namedLease(), q.leaseRequest()); err != nil || !def.Noop() {
-		return unsupportedRevision(version)
+		return refusal.UnsupportedRevision(version)
 	}
 	if !p.traffic.enter(q.share, true) {
-		return p.shareTaken()
+		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
 	defer p.traffic.exit(q.share, false)
 	x := q.exchange(nil)
@@ -78,9 +79,9 @@ func (q *request) sessionless(version string) *refusal {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	x.Alive()
-	if why := unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
+	if why := upstream.Unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
 		httpbody.Drain(resp.Body)
-		return upstreamDown(q.server, why)
+		return refusal.UpstreamDown(q.server, why)
 	}
 	return q.relay(x, resp)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -27,23 +28,23 @@ type opening struct {
 	reopens bool
 
 	hold   hold // what it has so far
-	answer *initAnswer
+	answer *upstream.InitAnswer
 }
 
 // open serves initialize. Whatever fails after the acquire gives the lease back
 // at once and ends an upstream session that was opened; so does a client that is
 // gone before the answer.
-func (q *request) open() *refusal {
+func (q *request) open() *refusal.Refusal {
 	p := q.p
 	if p.draining.Load() {
-		return stopping()
+		return refusal.Stopping()
 	}
 	if !p.traffic.enter(q.share, true) {
-		return p.shareTaken()
+		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
 	defer p.traffic.exit(q.share, true)
 	if most := p.opt.Limits().PerPrincipal; !p.table.book(q.owner, most) {
-		return limitReached("limits.perPrincipal", most)
+		return refusal.Limit("limits.perPrincipal", most)
 	}
 	// The place is kept until the session counts by itself, or is not opened.
 	unbook := sync.OnceFunc(func() { p.table.unbook(q.owner) })
@@ -56,7 +57,7 @@ func (q *request) open() *refusal {
 	defer o.x.Unwatch()
 	h, f := o.run()
 	if o.answer != nil {
-		defer func() { _ = o.answer.body.Close() }()
+		defer func() { _ = o.answer.Resp.Body.Close() }()
 	}
 	if f != nil {
 		return o.refuse(f)
@@ -89,7 +90,7 @@ func (q *request) open() *refusal {
 
 // reopen opens a lost session again with the kept initialize, and goes on under
 // the client's id.
-func (q *request) reopen(s *session) *refusal {
+func (q *request) reopen(s *session) *refusal.Refusal {
 	s.reopening.Lock()
 	defer s.reopening.Unlock()
 	s.mu.Lock()
@@ -106,7 +107,7 @@ func (q *request) reopen(s *session) *refusal {
 	defer o.x.Cancel(nil)
 	h, f := o.run()
 	if o.answer != nil {
-		_ = o.answer.body.Close()
+		_ = o.answer.Resp.Body.Close()
 	}
 	if f != nil {
 		return f
@@ -119,8 +120,8 @@ func (q *request) reopen(s *session) *refusal {
 	return nil
 }
 
-func (q *request) notReopened() *refusal {
-	return upstreamDown(q.server, "it refused to open the session again")
+func (q *request) notReopened() *refusal.Refusal {
+	return refusal.UpstreamDown(q.server, "it refused to open the session again")
 }
 
 // newSession is the session of a principal on the request's server.
@@ -150,7 +151,7 @@ func (p *Proxy) follow(s *session, h *hold) {
 // run takes a lease, opens the upstream session and writes the payload. It
 // returns what the session holds, or nil where the upstream has refused; then, and
 // with a refusal, nothing is left.
-func (o *opening) run() (*hold, *refusal) {
+func (o *opening) run() (*hold, *refusal.Refusal) {
 	q := o.q
 	l, f := o.acquire()
 	if f != nil {
@@ -167,12 +168,12 @@ func (o *opening) run() (*hold, *refusal) {
 		defer given()
 	}
 	f = o.initialize()
-	if f == nil && !o.answer.refused {
+	if f == nil && !o.answer.Refused {
 		if f = o.initialized(); f == nil {
 			f = o.settle()
 		}
 	}
-	if f == nil && !o.answer.refused {
+	if f == nil && !o.answer.Refused {
 		h := o.hold
 		return &h, nil
 	}
@@ -192,7 +193,7 @@ func (o *opening) untouched(err error) {
 }
 
 // acquire takes the session's lease, with what onBusy allows.
-func (o *opening) acquire() (*lease.Lease, *refusal) {
+func (o *opening) acquire() (*lease.Lease, *refusal.Refusal) {
 	q, p := o.q, o.q.p
 	ctx := q.r.Context()
 	req := q.leaseRequest()
@@ -239,18 +240,18 @@ func (o *opening) replaces(def *definition.Definition) bool {
 	return o.q.doc.OnBusy == server.ReplaceOwn || o.q.doc.OnBusy == "" && limited && limit == 1
 }
 
-func (o *opening) notAcquired(err error) *refusal {
+func (o *opening) notAcquired(err error) *refusal.Refusal {
 	q := o.q
 	var un *lease.UnavailableError
 	if errors.As(err, &un) && q.there() {
 		// The client is told that the store is out of reach, the operator why.
 		q.p.opt.Log.WarnContext(q.r.Context(), "a lease could not be taken", "tenant", q.caller.Tenant, "project", q.caller.Project, "server", q.server, "error", err)
 	}
-	return leaseRefusal(err)
+	return refusal.Lease(err)
 }
 
 // initialized sends the notification that the client sent long ago.
-func (o *opening) initialized() *refusal {
+func (o *opening) initialized() *refusal.Refusal {
 	if !o.reopens {
 		return nil
 	}
@@ -270,7 +271,7 @@ func (o *opening) initialized() *refusal {
 }
 
 // settle writes what a revocation needs into the holder.
-func (o *opening) settle() *refusal {
+func (o *opening) settle() *refusal.Refusal {
 	q, p, h := o.q, o.q.p, &o.hold
 	if h.lease.Noop() {
 		return nil
@@ -282,13 +283,13 @@ func (o *opening) settle() *refusal {
 		return nil
 	}
 	if reason, gone := lease.Lost(err); gone {
-		return lostAtOpen(reason)
+		return refusal.LostAtOpen(reason)
 	}
 	if l := lossOf(o.x.Context()); l != nil {
-		return lostAtOpen(l.reason)
+		return refusal.LostAtOpen(l.reason)
 	}
 	p.opt.Log.WarnContext(o.x.Context(), "a session's payload could not be written", "session", o.number, "error", err)
-	return leaseRefusal(err)
+	return refusal.Lease(err)
 }
 
 // begin sends the header of an answer whose result is not known yet, for a client
@@ -303,16 +304,16 @@ func (o *opening) begin() {
 	id := q.newSession(o.number, time.Now(), &h).seal(q.p)
 	q.p.opt.Log.InfoContext(o.x.Context(), "a stdio server is slow to answer initialize; its client waits on an event stream, and standard error in this log says what for", "server", q.server, "session", o.number)
 	q.w.Header()[upstream.HeaderSession] = []string{string(id)}
-	answerHeader(q.w, o.answer.resp, true)
+	answerHeader(q.w, o.answer.Resp, true)
 	o.x.Begin(http.StatusOK, true)
 }
 
 // refuse answers with a refusal, where the answer has begun with an event.
-func (o *opening) refuse(f *refusal) *refusal {
-	if !o.x.Begun() || f.form == silent {
+func (o *opening) refuse(f *refusal.Refusal) *refusal.Refusal {
+	if !o.x.Begun() || f.Form == refusal.Silent {
 		return f
 	}
-	o.x.Write(wire.AppendEvent(nil, f.answer(o.init.B, o.q.env)))
+	o.x.Write(wire.AppendEvent(nil, f.Body(o.init.B, o.q.env)))
 	return nil
 }
 
@@ -322,17 +323,17 @@ func (o *opening) refuse(f *refusal) *refusal {
 func (o *opening) relay() (delivered bool) {
 	q, a, x := o.q, o.answer, o.x
 	if !x.Begun() {
-		stream := kindOf(a.resp.Header) == eventStream
-		a.resp.ContentLength = int64(len(a.raw)) // which counts where it is no stream
-		answerHeader(q.w, a.resp, stream)
-		x.Begin(a.resp.StatusCode, stream)
+		stream := upstream.KindOf(a.Resp.Header) == upstream.EventStream
+		a.Resp.ContentLength = int64(len(a.Raw)) // which counts where it is no stream
+		answerHeader(q.w, a.Resp, stream)
+		x.Begin(a.Resp.StatusCode, stream)
 	}
 	// Asked before the result goes out: a client that has read it may leave the
 	// stream before this goroutine gets to ask.
 	there := q.there()
-	delivered = x.Write(a.raw) && there
+	delivered = x.Write(a.Raw) && there
 	x.Resume()
 	// The result has gone out, so an end from here on needs no words.
-	x.Finish(x.CopyAll(a.rest), nil)
+	x.Finish(x.CopyAll(a.Rest), nil)
 	return delivered
 }

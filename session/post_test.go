@@ -21,6 +21,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/lease/storetest"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 )
 
 // rpc is the error in an answer.
@@ -66,7 +67,7 @@ type toolError struct {
 
 func (e toolError) text() string { return e.Result.Content[0].Text }
 func (e toolError) code() string {
-	code, _ := e.Result.Meta[metaError]["code"].(string)
+	code, _ := e.Result.Meta[refusal.MetaError]["code"].(string)
 	return code
 }
 
@@ -82,7 +83,7 @@ func (a answer) result(t testing.TB) (e toolError) {
 func (a answer) told(t testing.TB, reason string) toolError {
 	t.Helper()
 	e := a.result(t)
-	if e.code() != "LEASE_LOST" || e.Result.Meta[metaError]["reason"] != reason || !strings.HasPrefix(e.text(), "LEASE_LOST: ") {
+	if e.code() != "LEASE_LOST" || e.Result.Meta[refusal.MetaError]["reason"] != reason || !strings.HasPrefix(e.text(), "LEASE_LOST: ") {
 		t.Fatalf("want LEASE_LOST for %s: %+v", reason, a)
 	}
 	return e
@@ -241,7 +242,7 @@ func TestABodyWithoutRoomInMemoryIsALimit(t *testing.T) {
 	full := func(req *http.Request) { req.Body = io.NopCloser(iotest.ErrReader(quota.ErrFull)) }
 	r.served.Store(&full)
 	a := r.do("POST", id, call(1, "echo"))
-	if e := a.rpc(t); a.status != http.StatusServiceUnavailable || e.Error.Data["code"] != codeLimit || a.header.Get("Retry-After") == "" {
+	if e := a.rpc(t); a.status != http.StatusServiceUnavailable || e.Error.Data["code"] != refusal.CodeLimit || a.header.Get("Retry-After") == "" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -427,7 +428,7 @@ func TestBusyAtOpen(t *testing.T) {
 	r.open()
 	r.engine.clock(90 * time.Second)
 	a := r.do("POST", "", initBody)
-	e := a.want(t, 200, rpcBusy, "LEASE_BUSY")
+	e := a.want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 	if a.header.Get("Mcp-Session-Id") != "" || a.header.Get("Retry-After") != "1" || string(e.ID) != "1" {
 		t.Errorf("%+v", a)
 	}
@@ -444,15 +445,15 @@ func TestBusyAtOpen(t *testing.T) {
 }
 
 func TestARefusalSaysOnceToTryAgain(t *testing.T) {
-	f := leaseRefusal(&lease.UnavailableError{Why: "the lease store could not be reached; try again"})
-	if f.message != "LEASE_UNAVAILABLE: the lease store could not be reached; try again in about 5 s" {
-		t.Error(f.message)
+	f := refusal.Lease(&lease.UnavailableError{Why: "the lease store could not be reached; try again"})
+	if f.Message != "LEASE_UNAVAILABLE: the lease store could not be reached; try again in about 5 s" {
+		t.Error(f.Message)
 	}
 }
 
 func TestTheGlobalLevelShowsNoFigures(t *testing.T) {
-	f := leaseRefusal(&lease.BusyError{Resource: "browser", Level: "global", RetryAfter: time.Second})
-	body := string(f.render(nil))
+	f := refusal.Lease(&lease.BusyError{Resource: "browser", Level: "global", RetryAfter: time.Second})
+	body := string(f.Render(nil))
 	for _, k := range []string{"cap", "count", "oldestAgeSeconds"} {
 		if strings.Contains(body, `"`+k+`"`) {
 			t.Errorf("%s in %s", k, body)
@@ -871,7 +872,7 @@ func TestLimits(t *testing.T) {
 		r := newRig(t)
 		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 100, PerPrincipal: 1})
 		id := r.open()
-		e := r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
+		e := r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LIMIT_REACHED")
 		if e.Error.Data["limit"] != "limits.perPrincipal" {
 			t.Errorf("%v", e)
 		}
@@ -888,9 +889,9 @@ func TestLimits(t *testing.T) {
 		r := newRig(t)
 		id := r.open()
 		r.limits.Store(&config.Limits{RequestBody: 1 << 20, PerPod: 0, PerPrincipal: 10})
-		r.do("POST", id, call(1, "x")).want(t, 200, rpcBusy, "LIMIT_REACHED")
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
-		r.do("GET", id, "").want(t, 429, rpcBusy, "LIMIT_REACHED")
+		r.do("POST", id, call(1, "x")).want(t, 200, refusal.RPCBusy, "LIMIT_REACHED")
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LIMIT_REACHED")
+		r.do("GET", id, "").want(t, 429, refusal.RPCBusy, "LIMIT_REACHED")
 	})
 	t.Run("one caller does not take all of perPod", func(t *testing.T) {
 		r := newRig(t)
@@ -908,10 +909,10 @@ func TestLimits(t *testing.T) {
 		if status := listen(other); status != 200 {
 			t.Fatalf("a stream within the share answered %d", status)
 		}
-		if e := r.do("GET", other, "", "Last-Event-ID", "e-1").want(t, 429, rpcBusy, "LIMIT_REACHED"); !strings.Contains(e.Error.Message, "your share") {
+		if e := r.do("GET", other, "", "Last-Event-ID", "e-1").want(t, 429, refusal.RPCBusy, "LIMIT_REACHED"); !strings.Contains(e.Error.Message, "your share") {
 			t.Errorf("%q", e.Error.Message)
 		}
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LIMIT_REACHED")
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LIMIT_REACHED")
 		for _, who := range []principal.Principal{
 			{Tenant: "acme", Project: "thesis", User: "u43", Issuer: "key:writer"}, {Tenant: "beta", Project: "thesis", User: "u42", Issuer: "key:writer"},
 		} {

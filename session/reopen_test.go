@@ -11,6 +11,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 )
 
 // staying is a rig whose caller has the defaults: it stays on its session's id.
@@ -199,7 +200,7 @@ func TestAReopenReplacesNobody(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if a := r.do("POST", first, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`); a.rpc(t).Error.Code != rpcBusy {
+	if a := r.do("POST", first, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`); a.rpc(t).Error.Code != refusal.RPCBusy {
 		t.Errorf("%+v", a)
 	}
 	if a := r.do("POST", second, call(3, "x")); a.status != 200 || strings.Contains(a.body, "isError") {
@@ -216,12 +217,12 @@ func TestWhoMakesPlaceForANewSession(t *testing.T) {
 		r := newRig(t, staying(func(r *rig) { r.engine.cap = 2 }))
 		r.open()
 		r.open()
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 	})
 	t.Run("not where its document refuses", func(t *testing.T) {
 		r := newRig(t, staying(func(r *rig) { r.engine.cap, r.docs.doc.OnBusy = 1, server.Refuse }))
 		r.open()
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 	})
 	t.Run("a session without a stream before the one that was not used for longest", func(t *testing.T) {
 		r := newRig(t, staying(func(r *rig) { r.engine.cap, r.docs.doc.OnBusy = 3, server.ReplaceOwn }))
@@ -266,7 +267,7 @@ func TestWhoMakesPlaceForANewSession(t *testing.T) {
 		defer func() { _ = b.Drain(t.Context(), true) }()
 		r.engine.setPods(lease.Pod{ID: "pod-a", Endpoint: "x"})
 		r.proxy = b
-		r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY") // the call is in flight there
+		r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY") // the call is in flight there
 		close(r.up.release)
 		<-done
 		if got := r.do("POST", "", initBody); got.status != 200 || got.header.Get("Mcp-Session-Id") == "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 )
 
 // replaceOwn ends a session of the caller on this server that has no call in
@@ -16,7 +17,7 @@ import (
 // wait for the slot of a session that nobody uses. Where only another pod can know
 // whether a session is in use, the request goes there, and the refusal says that it
 // is answered.
-func (q *request) replaceOwn(ctx context.Context) *refusal {
+func (q *request) replaceOwn(ctx context.Context) *refusal.Refusal {
 	p := q.p
 	hs, err := p.opt.Leases.Find(ctx, lease.Filter{Type: HandlerType, Tenant: q.caller.Tenant, Project: q.caller.Project, User: q.caller.User, States: []lease.State{lease.Held}})
 	if err != nil {

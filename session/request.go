@@ -12,6 +12,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -50,7 +51,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 	switch r.Method {
 	case http.MethodPost:
 		// A refusal in JSON-RPC form needs the id of the request.
-		if f == nil || f.form == asError {
+		if f == nil || f.Form == refusal.AsError {
 			method, f = q.post(f)
 		}
 	case http.MethodGet, http.MethodDelete:
@@ -59,7 +60,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 			f = q.bodiless()
 		}
 	default:
-		f = wrongVerb("use POST, GET or DELETE", "GET, POST, DELETE")
+		f = refusal.WrongVerb("use POST, GET or DELETE", "GET, POST, DELETE")
 	}
 	q.refuse(f)
 	if q.body != nil {
@@ -98,39 +99,39 @@ func methodLabel(e *wire.Envelope) string {
 }
 
 // document resolves the server's document.
-func (p *Proxy) document(ctx context.Context, c principal.Caller, name string) (*server.Document, *refusal) {
+func (p *Proxy) document(ctx context.Context, c principal.Caller, name string) (*server.Document, *refusal.Refusal) {
 	d, err := p.opt.Servers.Resolve(ctx, c.Tenant, c.Project, name)
 	if err == nil {
 		return d, nil
 	}
 	if errors.Is(err, server.ErrUnknown) || errors.Is(err, server.ErrDisabled) {
-		return nil, unknownServer()
+		return nil, refusal.UnknownServer()
 	}
 	p.opt.Log.WarnContext(ctx, "server document refused", "tenant", c.Tenant, "project", c.Project, "server", name, "error", err)
 	var wrong *server.InvalidError
 	if !errors.As(err, &wrong) {
-		return nil, upstreamDown(name, "its document could not be read; try again in about 5 s")
+		return nil, refusal.UpstreamDown(name, "its document could not be read; try again in about 5 s")
 	}
-	f := upstreamDown(name, wrong.Client())
-	f.data = refusalData{RefusalData: lease.RefusalData{Code: codeUpstream, Permanent: true}}
+	f := refusal.UpstreamDown(name, wrong.Client())
+	f.Data = refusal.Data{RefusalData: lease.RefusalData{Code: refusal.CodeUpstream, Permanent: true}}
 	return nil, f
 }
 
 // refuse answers with a refusal; nil means that the request has its answer.
-func (q *request) refuse(f *refusal) {
-	if f == nil || f.form == silent {
+func (q *request) refuse(f *refusal.Refusal) {
+	if f == nil || f.Form == refusal.Silent {
 		return
 	}
 	var body []byte
 	if q.env != nil {
 		body = q.body.B
 	}
-	f.write(q.w, body, q.env)
+	f.Write(q.w, body, q.env)
 }
 
 // post reads a body and takes it to its session. unusable is set where the
 // server's document is. It returns the method for metrics.
-func (q *request) post(unusable *refusal) (method string, f *refusal) {
+func (q *request) post(unusable *refusal.Refusal) (method string, f *refusal.Refusal) {
 	if f := q.read(); f != nil {
 		return "other", f
 	}
@@ -147,14 +148,14 @@ func (q *request) post(unusable *refusal) (method string, f *refusal) {
 	if q.env.Batch {
 		for i := range q.env.Messages {
 			if q.env.Messages[i].Method == "initialize" {
-				return method, badRequest(rpcInvalid, "initialize cannot be part of a batch")
+				return method, refusal.Bad(refusal.RPCInvalid, "initialize cannot be part of a batch")
 			}
 		}
 	} else if m := q.env.One(); m.Method == "initialize" {
 		if !m.Request() {
 			// Servers exist that open a session all the same: one that no lease holds
 			// and nobody ends.
-			return method, badRequest(rpcInvalid, "initialize is a request: it needs an id")
+			return method, refusal.Bad(refusal.RPCInvalid, "initialize is a request: it needs an id")
 		}
 		return method, q.open()
 	}
@@ -162,29 +163,29 @@ func (q *request) post(unusable *refusal) (method string, f *refusal) {
 }
 
 // read reads the body, whose silence the server bounds, and its envelope.
-func (q *request) read() *refusal {
+func (q *request) read() *refusal.Refusal {
 	if !isJSON(q.r.Header["Content-Type"]) {
-		return refuseStatus(http.StatusUnsupportedMediaType, "the body must be application/json in UTF-8, and one Content-Type must say so")
+		return refusal.Status(http.StatusUnsupportedMediaType, "the body must be application/json in UTF-8, and one Content-Type must say so")
 	}
 	if len(q.r.Header["Content-Encoding"]) > 0 {
-		return refuseStatus(http.StatusUnsupportedMediaType, "the body must not be compressed")
+		return refusal.Status(http.StatusUnsupportedMediaType, "the body must not be compressed")
 	}
 	limit := q.p.opt.Limits().RequestBody
 	b, err := wire.ReadBody(q.r.Body, q.r.ContentLength, limit)
 	switch {
 	case errors.Is(err, wire.ErrTooLarge):
-		return bodyTooLarge(limit)
+		return refusal.BodyTooLarge(limit)
 	case errors.Is(err, quota.ErrFull):
-		return bodiesFull()
+		return refusal.BodiesFull()
 	case err != nil && q.r.Context().Err() != nil:
-		return &refusal{form: silent} // the client is gone
+		return &refusal.Refusal{Form: refusal.Silent} // the client is gone
 	case err != nil:
-		return badRequest(rpcParse, "the body ended early or did not arrive in time")
+		return refusal.Bad(refusal.RPCParse, "the body ended early or did not arrive in time")
 	}
 	env, err := wire.Scan(b.B)
 	if err != nil {
 		b.Free()
-		return scanRefusal(err)
+		return refusal.Scan(err)
 	}
 	q.body, q.env = b, env
 	for i := range env.Messages {
@@ -216,9 +217,9 @@ func isJSON(contentType []string) bool {
 }
 
 // bodiless serves GET and DELETE.
-func (q *request) bodiless() *refusal {
+func (q *request) bodiless() *refusal.Refusal {
 	if q.r.Header.Get(upstream.HeaderProtocol) == modernRevision {
-		return wrongVerb("revision "+modernRevision+" has no sessions: use POST", "POST")
+		return refusal.WrongVerb("revision "+modernRevision+" has no sessions: use POST", "POST")
 	}
 	if f := q.revision(); f != nil {
 		return f

@@ -19,13 +19,14 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/principal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/testservers/output"
 )
 
 func TestOpenWaitBoundsTheWaitForASlot(t *testing.T) {
 	r := newRig(t, func(r *rig) { r.opt.Session.OpenWait, r.engine.cap = 3*time.Second, 1 })
 	r.open()
-	r.do("POST", "", initBody).want(t, 200, rpcBusy, "LEASE_BUSY")
+	r.do("POST", "", initBody).want(t, 200, refusal.RPCBusy, "LEASE_BUSY")
 	if !slices.Equal(r.engine.waits, []time.Duration{3 * time.Second, 3 * time.Second}) {
 		t.Errorf("waits %v", r.engine.waits)
 	}

@@ -7,12 +7,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/internal/headers"
-	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
+	"github.com/vancetope/mcp-lease-gateway/session/refusal"
 	"github.com/vancetope/mcp-lease-gateway/session/relay"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
@@ -102,117 +101,26 @@ func (p *Proxy) auth(ctx context.Context, doc *server.Document) (config.Auth, er
 }
 
 // failed says why an upstream request got no usable answer.
-func (q *request) failed(x *exchange, err error) *refusal {
+func (q *request) failed(x *exchange, err error) *refusal.Refusal {
 	cause := context.Cause(x.Context())
 	switch {
 	case x.s != nil && lossOf(x.Context()) != nil:
 		return q.cut(x)
 	case errors.Is(cause, relay.ErrTooLong):
-		return upstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
+		return refusal.UpstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
 	case errors.Is(cause, relay.ErrSilent):
-		return upstreamDown(q.server, fmt.Sprintf("it sent nothing for timeoutSeconds (%.0f s)", q.doc.Timeout.Seconds()))
+		return refusal.UpstreamDown(q.server, fmt.Sprintf("it sent nothing for timeoutSeconds (%.0f s)", q.doc.Timeout.Seconds()))
 	case errors.Is(cause, errStopped):
-		return stopping()
+		return refusal.Stopping()
 	case errors.Is(err, relay.ErrUnanswered):
-		return upstreamDown(q.server, "it ended its answer without a result")
+		return refusal.UpstreamDown(q.server, "it ended its answer without a result")
 	case errors.Is(err, relay.ErrForeign):
-		return upstreamDown(q.server, "it answered with the id of another request")
+		return refusal.UpstreamDown(q.server, "it answered with the id of another request")
 	case errors.Is(err, stdio.ErrTooLong):
-		return upstreamDown(q.server, "the message is over the 32 MiB that a stdio server takes")
+		return refusal.UpstreamDown(q.server, "the message is over the 32 MiB that a stdio server takes")
 	}
 	q.p.opt.Log.WarnContext(x.Context(), "upstream request failed", "tenant", q.caller.Tenant, "project", q.caller.Project, "server", q.server, "error", err)
-	return upstreamDown(q.server, upstream.Why(err))
-}
-
-// kind is what an answer's Content-Type makes of it.
-type kind uint8
-
-const (
-	other kind = iota
-	jsonBody
-	eventStream
-)
-
-func kindOf(h http.Header) kind {
-	ct := h["Content-Type"]
-	if len(ct) == 0 {
-		return other
-	}
-	media, _, _ := strings.Cut(ct[0], ";")
-	switch media = strings.TrimSpace(media); {
-	case strings.EqualFold(media, "application/json"):
-		return jsonBody
-	case strings.EqualFold(media, "text/event-stream"):
-		return eventStream
-	}
-	return other
-}
-
-// unusable says why an answer is not one of an MCP server; "" where it is.
-// waits says that a request waits for a result.
-func unusable(resp *http.Response, forward, waits bool) string {
-	s := resp.StatusCode
-	switch {
-	case s == http.StatusUnauthorized || s == http.StatusForbidden:
-		return refusedBy(resp, forward)
-	case s >= 300 && s < 400:
-		return fmt.Sprintf("it answered with a redirect (HTTP %d), and redirects are not followed: put the final address into its document", s)
-	case s >= 400 && kindOf(resp.Header) != jsonBody && !said(resp):
-		return fmt.Sprintf("it answered HTTP %d", s)
-	case (waits || kindOf(resp.Header) == eventStream) && compressed(resp.Header):
-		return "it compressed its answer, which nobody had asked for"
-	case s < 300 && waits && kindOf(resp.Header) == other:
-		return "its answer is neither JSON nor an event stream, so it does not speak MCP at this address"
-	}
-	return ""
-}
-
-// refusedBy quotes an upstream that refuses a request as such. What for is its own
-// word: a 403 can be about a credential, or about the name under which it is called.
-func refusedBy(resp *http.Response, forward bool) string {
-	why := "it refused the gateway's credential"
-	switch {
-	case resp.StatusCode == http.StatusForbidden:
-		why = "it refused the request"
-	case forward:
-		why = "it refused your own credential"
-	}
-	why += fmt.Sprintf(" (HTTP %d)", resp.StatusCode)
-	prefix, whole := httpbody.Peek(resp.Body)
-	resp.Body = whole
-	if said := upstream.Quote(resp, prefix); said != "" {
-		why += " and says: " + said
-	}
-	return why
-}
-
-// compressed reports whether an answer is not what it says in Content-Type. The
-// gateway asks for none, whatever the client takes, since it follows what answers
-// and puts comments between events.
-func compressed(h http.Header) bool {
-	for _, v := range h["Content-Encoding"] {
-		if v = strings.TrimSpace(v); v != "" && !strings.EqualFold(v, "identity") {
-			return true
-		}
-	}
-	return false
-}
-
-// said reports whether an answer in plain text is the server's own word on this
-// request, which passes like one in JSON: go-sdk refuses an unknown method so. A
-// 404 or 410 would tell a client that its session is gone.
-func said(resp *http.Response) bool {
-	switch s := resp.StatusCode; {
-	case s < 400 || s >= 500, s == http.StatusNotFound, s == http.StatusGone:
-		return false
-	}
-	ct := resp.Header["Content-Type"]
-	if len(ct) == 0 {
-		return true
-	}
-	media, _, _ := strings.Cut(ct[0], ";")
-	media = strings.TrimSpace(media)
-	return media == "" || strings.EqualFold(media, "text/plain")
+	return refusal.UpstreamDown(q.server, upstream.Why(err))
 }
 
 // answerHeader prepares the header of an answer that is relayed.
