@@ -16,6 +16,9 @@ func (c *checker) warnings() {
 	if id := g.Identity; id.Anonymous == nil && len(id.APIKeys) == 0 && id.JWT == nil {
 		c.Warn("identity", "it names no credential, so every call is refused; add apiKeys, jwt or, on a loopback listener, anonymous")
 	}
+	if g.Internal.SendToken {
+		c.Warn("internal.sendToken", "whoever can write an address into the lease store is sent the internal token; take it out when no pod of an earlier version runs")
+	}
 	if g.Session.OpenWait >= clientPatience {
 		c.Warn("session.openWait", "MCP clients give up after %s, so whoever waits longer takes a slot for nobody", clientPatience)
 	}

@@ -76,6 +76,8 @@ func TestRun(t *testing.T) {
 			[]string{"gateway.yaml: identity: it names no credential"}},
 		{"waits that clients do not have", quiet + "session:\n  openWait: 9s\n", map[string]string{}, nil,
 			[]string{"gateway.yaml:3: session.openWait: MCP clients give up after 5s"}},
+		{"a token that goes to other pods", quiet + "internal: {sendToken: true}\n", map[string]string{}, nil,
+			[]string{"gateway.yaml:2: internal.sendToken: whoever can write an address into the lease store"}},
 		{"a wait that openWait cuts and a TTL shorter than reading", quiet, map[string]string{serverFile: plain + "  lease: browser\n", leaseFile: "{levels: {user: 1}, ttlSeconds: 30, waitMs: 8000}"}, nil,
 			[]string{serverFile + ":4: parameters.lease: the lease browser waits 8s for a slot (waitMs), but opening a session waits at most 2s", serverFile + ":4: parameters.lease: the lease browser is lost after 30s"}},
 		{"a cap per user where a credential names none", "identity: {anonymous: {tenant: acme, projects: [thesis]}}\n", map[string]string{serverFile: plain + "  lease: {name: a, levels: {user: 1}, ttlSeconds: 300, waitMs: 0}\n"}, nil,
