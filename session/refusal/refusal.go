@@ -93,7 +93,7 @@ func (f *Refusal) Render(id []byte) []byte {
 	return encode(rpcError{JSONRPC: "2.0", ID: id, Error: rpcErrorBody{f.Code, f.Message, f.Data}})
 }
 
-// Respond makes the response to one Message: an error, or a tool's result.
+// Respond makes the response to one message: an error, or a tool's result.
 func (f *Refusal) Respond(m *wire.Message, body []byte) []byte {
 	if !m.Request() {
 		return f.Render(nil)
@@ -275,7 +275,7 @@ func BodiesFull() *Refusal {
 func Stopping() *Refusal {
 	ms := int64(2000)
 	return &Refusal{Form: AsError, Status: http.StatusServiceUnavailable, Code: http.StatusServiceUnavailable, RetryAfter: 2 * time.Second,
-		Message: CodeDraining + ": this gateway process is Stopping and takes no new session; try again in about 2 s",
+		Message: CodeDraining + ": this gateway process is stopping and takes no new session; try again in about 2 s",
 		Data:    Data{RefusalData: lease.RefusalData{Code: CodeDraining, RetryAfterMs: &ms}}}
 }
 
