@@ -136,7 +136,7 @@ identity:
 		system + "server-tools/browser.yaml": fmt.Sprintf(`name: browser
 type: mcp_server
 enabled: true
-parameters: {transport: http, url: %q, lease: browser}
+parameters: {transport: http, url: %q, lease: browser, onBusy: refuse}
 `, url),
 		system + "server-tools/process.yaml": fmt.Sprintf(`name: process
 type: mcp_server
