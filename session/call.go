@@ -164,7 +164,7 @@ func (q *request) keepAuthorization(ctx context.Context, s *session, h *hold) {
 		if p.openAuthorization(holder.Payload) == authorization {
 			return
 		}
-		holder.Payload[payForward] = p.kept.Seal([]byte(authorization), []byte(s.number.key()))
+		holder.Payload[payForward] = p.kept.Seal([]byte(authorization), []byte(s.number.Key()))
 		err = h.lease.UpdatePayload(ctx, holder.Payload)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/refusal"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/stdio"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
@@ -147,7 +148,7 @@ func (q *request) forwardTo(id lease.PodID) (asked bool, f *refusal.Refusal) {
 
 // adoptChild finds a session whose child does not run here: at the pod that has it,
 // or that has opened it again since, or else nowhere. Then it is lost.
-func (q *request) adoptChild(st *sealed) (*session, *refusal.Refusal) {
+func (q *request) adoptChild(st *sessionid.Sealed) (*session, *refusal.Refusal) {
 	p, ctx := q.p, q.r.Context()
 	if st.Pod != p.opt.Pod {
 		if asked, f := q.forwardTo(st.Pod); asked {
@@ -157,7 +158,7 @@ func (q *request) adoptChild(st *sealed) (*session, *refusal.Refusal) {
 	if st.Lease.Token == "" {
 		return nil, refusal.UnknownSession()
 	}
-	holder, err := p.holder(ctx, lease.Filter{Key: st.Number.key(), States: []lease.State{lease.Held}})
+	holder, err := p.holder(ctx, lease.Filter{Key: st.Number.Key(), States: []lease.State{lease.Held}})
 	if err != nil {
 		return nil, refusal.Lease(err)
 	}

@@ -1,7 +1,7 @@
 // Package session is MCP sessions that hold leases: one client session, one
 // upstream session, one Lease (spec §7). It relays bytes, not structs.
 //
-// A session's whole state is sealed in its id (see sealed), so any pod serves
+// A session's whole state is sealed in its id (see package sessionid), so any pod serves
 // any HTTP session; what a pod remembers of it (see session) is only what is
 // under way there and what it holds (see hold). The store is the authority on
 // whether the lease lives; the upstream server, over HTTP or a child behind its

@@ -9,6 +9,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/refusal"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -164,7 +165,7 @@ func (p *Proxy) endUpstream(ctx context.Context, where scope, h *hold, e ending)
 		case err != nil:
 			p.opt.Log.WarnContext(ctx, "the end of an upstream session is not confirmed: its document could not be read", "server", where.server, "error", err)
 			return false
-		case h.endpoint != endpointOf(doc.URL):
+		case h.endpoint != sessionid.EndpointOf(doc.URL):
 			return true
 		}
 		e.doc = doc

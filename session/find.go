@@ -6,6 +6,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/refusal"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -20,7 +21,7 @@ func (q *request) inSession(do func(*request, *session) *refusal.Refusal) *refus
 	if len(ids) == 0 || ids[0] == "" {
 		return refusal.Bad(refusal.RPCInvalid, "the header Mcp-Session-Id is missing: initialize a session first")
 	}
-	st, err := openID(p.ids, ID(ids[0]), route(q.caller.Tenant, q.caller.Project, q.server))
+	st, err := sessionid.Open(p.ids, sessionid.ID(ids[0]), sessionid.Route(q.caller.Tenant, q.caller.Project, q.server))
 	if err != nil || st.Owner != q.owner {
 		return refusal.UnknownSession()
 	}
@@ -45,7 +46,7 @@ func (q *request) inSession(do func(*request, *session) *refusal.Refusal) *refus
 
 // adopt makes the state of a session that this pod does not know from its id, or
 // says why not.
-func (q *request) adopt(st *sealed) (*session, *refusal.Refusal) {
+func (q *request) adopt(st *sessionid.Sealed) (*session, *refusal.Refusal) {
 	p := q.p
 	if st.Pod != "" {
 		return q.adoptChild(st)
@@ -125,7 +126,7 @@ func (q *request) successor(ctx context.Context, s *session, gone *hold) *hold {
 	if !q.stays() {
 		return nil
 	}
-	holder, err := q.p.holder(ctx, lease.Filter{Key: s.number.key(), States: []lease.State{lease.Held}})
+	holder, err := q.p.holder(ctx, lease.Filter{Key: s.number.Key(), States: []lease.State{lease.Held}})
 	if err != nil || holder == nil || holder.Token == gone.lease.Ref().Token || holder.Payload[payPrincipal] != hex.EncodeToString(s.owner[:]) || holder.Payload[paySession] == "" {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -13,7 +14,7 @@ type hold struct {
 	lease    *lease.Lease
 	upstream upstream.SessionID // "" where the server keeps no session, or is a child
 	version  string             // of the protocol, as agreed with the upstream
-	endpoint endpoint
+	endpoint sessionid.Endpoint
 	child    *child // stdio and sse, where it runs here
 }
 

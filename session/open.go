@@ -13,6 +13,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/httpbody"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/refusal"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -22,7 +23,7 @@ import (
 type opening struct {
 	q       *request
 	x       *exchange
-	number  Number
+	number  sessionid.Number
 	init    *wire.Buffer // the client's initialize
 	header  http.Header  // what goes up with it
 	reopens bool
@@ -50,7 +51,7 @@ func (q *request) open() *refusal.Refusal {
 	unbook := sync.OnceFunc(func() { p.table.unbook(q.owner) })
 	defer unbook()
 
-	o := &opening{q: q, x: q.exchange(nil), number: newNumber(), init: q.body, header: q.r.Header}
+	o := &opening{q: q, x: q.exchange(nil), number: sessionid.NewNumber(), init: q.body, header: q.r.Header}
 	defer o.x.Cancel(nil)
 	o.x.Pause() // initTimeoutSeconds counts until the result
 	o.x.Watch()
@@ -125,7 +126,7 @@ func (q *request) notReopened() *refusal.Refusal {
 }
 
 // newSession is the session of a principal on the request's server.
-func (q *request) newSession(n Number, opened time.Time, h *hold) *session {
+func (q *request) newSession(n sessionid.Number, opened time.Time, h *hold) *session {
 	s := &session{number: n, owner: q.owner, opened: opened,
 		scope: scope{tenant: q.caller.Tenant, project: q.caller.Project, server: q.server, label: labelOf(q.doc)}}
 	s.hold.Store(h)
@@ -157,7 +158,7 @@ func (o *opening) run() (*hold, *refusal.Refusal) {
 	if f != nil {
 		return nil, f
 	}
-	o.hold = hold{lease: l, endpoint: endpointOf(q.doc.URL)}
+	o.hold = hold{lease: l, endpoint: sessionid.EndpointOf(q.doc.URL)}
 	// The first start of a program can take longer than the lease's TTL.
 	stopKeeping := l.Keep(o.x.Context(), o.untouched)
 	defer stopKeeping()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
@@ -27,13 +28,13 @@ const (
 // maxKeptInit is the longest initialize that is kept to open a session again.
 const maxKeptInit = 64 << 10
 
-func (p *Proxy) payload(n Number, o owner, doc *server.Document, init []byte, authorization string) lease.Payload {
-	pl := lease.Payload{payServer: doc.Name, payEndpoint: endpointText(doc), payKey: n.key(), payPrincipal: hex.EncodeToString(o[:])}
+func (p *Proxy) payload(n sessionid.Number, o sessionid.Owner, doc *server.Document, init []byte, authorization string) lease.Payload {
+	pl := lease.Payload{payServer: doc.Name, payEndpoint: endpointText(doc), payKey: n.Key(), payPrincipal: hex.EncodeToString(o[:])}
 	if len(init) <= maxKeptInit {
 		pl[payInit] = p.kept.Seal(init, initOf(pl))
 	}
 	if doc.Auth.Type == "forward" && authorization != "" {
-		pl[payForward] = p.kept.Seal([]byte(authorization), []byte(n.key()))
+		pl[payForward] = p.kept.Seal([]byte(authorization), []byte(n.Key()))
 	}
 	return pl
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/refusal"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 )
 
 // replaceOwn ends a session of the caller on this server that has no call in
@@ -95,6 +96,6 @@ func (q *request) replace(ctx context.Context, h *lease.Holder) replacement {
 	}
 	e.authorization = p.openAuthorization(h.Payload)
 	where := scope{tenant: q.caller.Tenant, project: q.caller.Project, server: q.server}
-	p.letGo(ctx, where, &hold{lease: p.opt.Leases.Attach(lease.RefOf(*h)), upstream: sessionOf(h.Payload), version: h.Payload[payProtocol], endpoint: endpointOf(q.doc.URL)}, e)
+	p.letGo(ctx, where, &hold{lease: p.opt.Leases.Attach(lease.RefOf(*h)), upstream: sessionOf(h.Payload), version: h.Payload[payProtocol], endpoint: sessionid.EndpointOf(q.doc.URL)}, e)
 	return hasReplaced
 }

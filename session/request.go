@@ -13,6 +13,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/refusal"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 	"github.com/vancetope/mcp-lease-gateway/session/wire"
 )
@@ -24,7 +25,7 @@ type request struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	caller    principal.Caller
-	owner     owner
+	owner     sessionid.Owner
 	share     quota.Key // has the places of limits.perPod
 	server    string
 	doc       *server.Document
@@ -40,7 +41,7 @@ type request struct {
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, c principal.Caller, name string, forwarded bool) {
 	start := time.Now()
-	q := &request{p: p, w: w, r: r, caller: c, owner: ownerOf(c.Principal), share: quota.Of(c.Tenant, c.Project, c.User), server: name, forwarded: forwarded}
+	q := &request{p: p, w: w, r: r, caller: c, owner: sessionid.OwnerOf(c.Principal), share: quota.Of(c.Tenant, c.Project, c.User), server: name, forwarded: forwarded}
 	label, method := "other", "other"
 	defer func() { p.opt.Observer.Served(label, method, time.Since(start)) }()
 

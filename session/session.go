@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 )
 
 // phase is where a session stands, as far as this pod knows.
@@ -29,8 +30,8 @@ type scope struct {
 // way in it here, and what it holds. Losing all of it costs nothing but a look
 // into the store.
 type session struct {
-	number Number
-	owner  owner
+	number sessionid.Number
+	owner  sessionid.Owner
 	scope  scope
 	opened time.Time
 
@@ -269,7 +270,7 @@ func (s *session) leadsTo(doc *server.Document) bool {
 	if s.doc.Load() == doc {
 		return true
 	}
-	if s.hold.Load().endpoint != endpointOf(doc.URL) {
+	if s.hold.Load().endpoint != sessionid.EndpointOf(doc.URL) {
 		return false
 	}
 	s.doc.Store(doc)
@@ -292,14 +293,14 @@ func (s *session) lossSeen(ctx context.Context) *loss {
 }
 
 // seal makes the id of a session.
-func (s *session) seal(p *Proxy) ID {
+func (s *session) seal(p *Proxy) sessionid.ID {
 	h := s.hold.Load()
-	st := sealed{Number: s.number, Owner: s.owner, Endpoint: h.endpoint, Opened: s.opened, Lease: h.lease.Ref(), Upstream: h.upstream, Version: h.version}
+	st := sessionid.Sealed{Number: s.number, Owner: s.owner, Endpoint: h.endpoint, Opened: s.opened, Lease: h.lease.Ref(), Upstream: h.upstream, Version: h.version}
 	if h.child != nil {
 		st.Pod = p.opt.Pod
 	}
-	if len(h.upstream) > maxSealedUpstream && !h.lease.Noop() {
+	if len(h.upstream) > sessionid.MaxUpstream && !h.lease.Noop() {
 		st.Upstream, st.InPayload = "", true
 	}
-	return st.seal(p.ids, route(s.scope.tenant, s.scope.project, s.scope.server))
+	return st.Seal(p.ids, sessionid.Route(s.scope.tenant, s.scope.project, s.scope.server))
 }

@@ -4,30 +4,31 @@ import (
 	"sync"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
+	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 )
 
 // table is the sessions of this pod, and what is counted per owner and tenant.
 type table struct {
 	mu     sync.RWMutex
-	all    map[Number]*session
-	owners map[owner]int
+	all    map[sessionid.Number]*session
+	owners map[sessionid.Owner]int
 	stdio  map[string]int // children per tenant
 
 	// tombs are sessions without a lease that have ended here: no store knows of
 	// them, and some servers end none.
-	tombs    map[Number]struct{}
-	tombRing [4096]Number
+	tombs    map[sessionid.Number]struct{}
+	tombRing [4096]sessionid.Number
 	tombNext int
 }
 
 func (t *table) init() {
-	t.all = make(map[Number]*session)
-	t.owners = make(map[owner]int)
+	t.all = make(map[sessionid.Number]*session)
+	t.owners = make(map[sessionid.Owner]int)
 	t.stdio = make(map[string]int)
-	t.tombs = make(map[Number]struct{})
+	t.tombs = make(map[sessionid.Number]struct{})
 }
 
-func (t *table) get(n Number) *session {
+func (t *table) get(n sessionid.Number) *session {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.all[n]
@@ -35,7 +36,7 @@ func (t *table) get(n Number) *session {
 
 // of is the session of a holder, where this pod knows it.
 func (t *table) of(h *lease.Holder) *session {
-	n, ok := parseNumber(h.Payload[payKey])
+	n, ok := sessionid.ParseNumber(h.Payload[payKey])
 	if !ok {
 		return nil
 	}
@@ -76,7 +77,7 @@ func (t *table) list() []*session {
 }
 
 // entomb remembers an ended session without a lease.
-func (t *table) entomb(n Number) {
+func (t *table) entomb(n sessionid.Number) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.tombs, t.tombRing[t.tombNext])
@@ -85,7 +86,7 @@ func (t *table) entomb(n Number) {
 	t.tombs[n] = struct{}{}
 }
 
-func (t *table) entombed(n Number) bool {
+func (t *table) entombed(n sessionid.Number) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	_, ok := t.tombs[n]
@@ -93,9 +94,9 @@ func (t *table) entombed(n Number) bool {
 }
 
 // book counts a session in for its owner, under max.
-func (t *table) book(o owner, max int) bool { return countIn(t, t.owners, o, max) }
+func (t *table) book(o sessionid.Owner, max int) bool { return countIn(t, t.owners, o, max) }
 
-func (t *table) unbook(o owner) { countOut(t, t.owners, o) }
+func (t *table) unbook(o sessionid.Owner) { countOut(t, t.owners, o) }
 
 // addChild counts a child process of a tenant in, under max.
 func (t *table) addChild(tenant string, max int) bool { return countIn(t, t.stdio, tenant, max) }

@@ -211,7 +211,7 @@ func Scan(err error) *Refusal {
 	if errors.Is(err, wire.ErrDepth) {
 		return Bad(RPCInvalid, "the body nests deeper than %d levels", wire.MaxDepth)
 	}
-	return Bad(RPCInvalid, "not a JSON-RPC Message: %v", err)
+	return Bad(RPCInvalid, "not a JSON-RPC message: %v", err)
 }
 
 // Status is a refusal whose JSON-RPC code is its HTTP status.

@@ -1,6 +1,7 @@
-package session
+package sessionid
 
 import (
+	"bytes"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 )
 
 func box(t testing.TB) *seal.Box {
-	ring, err := seal.NewRing(testKey)
+	ring, err := seal.NewRing(bytes.Repeat([]byte{7}, seal.KeySize))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,16 +20,16 @@ func box(t testing.TB) *seal.Box {
 }
 
 func TestSealedIDs(t *testing.T) {
-	in := sealed{Number: newNumber(), Owner: owner{1}, Endpoint: endpoint{2}, Opened: time.Unix(1_800_000_000, 0), InPayload: true, Version: "2025-11-25", Pod: "pod-a",
+	in := Sealed{Number: NewNumber(), Owner: Owner{1}, Endpoint: Endpoint{2}, Opened: time.Unix(1_800_000_000, 0), InPayload: true, Version: "2025-11-25", Pod: "pod-a",
 		Lease: lease.Ref{Token: "t", Type: "mcp", Label: "browser", TTL: 90 * time.Second, PodBound: true}, Upstream: "upstream"}
 	b := box(t)
-	id := in.seal(b, route("acme", "thesis", "browser"))
-	out, err := openID(b, id, route("acme", "thesis", "browser"))
+	id := in.Seal(b, Route("acme", "thesis", "browser"))
+	out, err := Open(b, id, Route("acme", "thesis", "browser"))
 	if err != nil || out != in {
 		t.Errorf("%v\n got %+v\nwant %+v", err, out, in)
 	}
-	for _, other := range [][]byte{route("acme", "thesis", "other"), route("acme", "other", "browser"), route("other", "thesis", "browser")} {
-		if _, err := openID(b, id, other); err == nil {
+	for _, other := range [][]byte{Route("acme", "thesis", "other"), Route("acme", "other", "browser"), Route("other", "thesis", "browser")} {
+		if _, err := Open(b, id, other); err == nil {
 			t.Errorf("opened on the route %s", other)
 		}
 	}
@@ -49,14 +50,14 @@ func TestLogsHaveTheBeginningOfASessionsNumber(t *testing.T) {
 // gateway has sealed: neither may crash the reading.
 func FuzzOpenID(f *testing.F) {
 	b := box(f)
-	valid := sealed{Number: Number{1}, Lease: lease.Ref{Token: "t"}, Upstream: "u"}
-	f.Add(string(valid.seal(b, nil)), []byte{1})
+	valid := Sealed{Number: Number{1}, Lease: lease.Ref{Token: "t"}, Upstream: "u"}
+	f.Add(string(valid.Seal(b, nil)), []byte{1})
 	f.Add("", []byte{})
 	f.Add("AAAA", []byte{1, 255, 255, 255, 255, 255, 255, 255, 255, 255})
 	f.Fuzz(func(_ *testing.T, id string, plain []byte) {
-		_, _ = openID(b, ID(id), nil)
-		_, _ = openID(b, ID(b.Seal(plain, nil)), nil)
-		_, _ = openID(b, ID(b.Seal(append(make([]byte, 41), plain...), nil)), nil)
-		_, _ = openID(b, ID(b.Seal(append(append([]byte{sealedForm}, make([]byte, 40)...), plain...), nil)), nil)
+		_, _ = Open(b, ID(id), nil)
+		_, _ = Open(b, ID(b.Seal(plain, nil)), nil)
+		_, _ = Open(b, ID(b.Seal(append(make([]byte, 41), plain...), nil)), nil)
+		_, _ = Open(b, ID(b.Seal(append(append([]byte{sealedForm}, make([]byte, 40)...), plain...), nil)), nil)
 	})
 }

@@ -1,4 +1,4 @@
-package session
+package sessionid
 
 import (
 	"crypto/rand"
@@ -30,10 +30,10 @@ func (n Number) String() string { return hex.EncodeToString(n[:4]) }
 // LogValue is String: a log that writes values as JSON would spell the bytes out.
 func (n Number) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
-// key is the number as the payload's searchable member.
-func (n Number) key() string { return hex.EncodeToString(n[:]) }
+// Key is the number as the payload's searchable member.
+func (n Number) Key() string { return hex.EncodeToString(n[:]) }
 
-func parseNumber(key string) (n Number, ok bool) {
+func ParseNumber(key string) (n Number, ok bool) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != len(n) {
 		return n, false
@@ -41,37 +41,37 @@ func parseNumber(key string) (n Number, ok bool) {
 	return Number(raw), true
 }
 
-func newNumber() (n Number) {
+func NewNumber() (n Number) {
 	_, _ = rand.Read(n[:]) // never fails on systems that Go supports
 	return n
 }
 
-// owner is a principal's fingerprint.
-type owner [16]byte
+// Owner is a principal's fingerprint.
+type Owner [16]byte
 
-func ownerOf(p principal.Principal) owner {
+func OwnerOf(p principal.Principal) Owner {
 	sum := sha256.Sum256([]byte(p.ID()))
-	return owner(sum[:16])
+	return Owner(sum[:16])
 }
 
-// endpoint is the fingerprint of where a session's server stood when it was
+// Endpoint is the fingerprint of where a session's server stood when it was
 // opened. A session id is never sent to another address.
-type endpoint [8]byte
+type Endpoint [8]byte
 
-func endpointOf(u *url.URL) endpoint {
+func EndpointOf(u *url.URL) Endpoint {
 	if u == nil {
-		return endpoint{}
+		return Endpoint{}
 	}
 	sum := sha256.Sum256([]byte(u.String()))
-	return endpoint(sum[:8])
+	return Endpoint(sum[:8])
 }
 
-// sealed is the state of a session that its id carries. The route (tenant,
+// Sealed is the state of a session that its id carries. The route (tenant,
 // project, server) is not in it: it is the additional data with which it opens.
-type sealed struct {
+type Sealed struct {
 	Number    Number
-	Owner     owner
-	Endpoint  endpoint
+	Owner     Owner
+	Endpoint  Endpoint
 	Opened    time.Time // whole seconds
 	Lease     lease.Ref // zero without a lease
 	Upstream  upstream.SessionID
@@ -80,18 +80,18 @@ type sealed struct {
 	Pod       lease.PodID // stdio: where the child runs
 }
 
-// maxSealedUpstream is the longest upstream session id that goes into an id.
-const maxSealedUpstream = 2 << 10
+// MaxUpstream is the longest upstream session id that goes into an id.
+const MaxUpstream = 2 << 10
 
 const sealedForm = 1
 
-var errID = errors.New("session: not a session id of this gateway")
+var ErrForeign = errors.New("sessionid: not a session id of this gateway")
 
-func route(tenant, project, server string) []byte {
+func Route(tenant, project, server string) []byte {
 	return []byte(tenant + "/" + project + "/" + server)
 }
 
-func (s *sealed) seal(box *seal.Box, route []byte) ID {
+func (s *Sealed) Seal(box *seal.Box, route []byte) ID {
 	b := make([]byte, 0, 256+len(s.Upstream))
 	b = append(b, sealedForm)
 	b = append(b, s.Number[:]...)
@@ -114,13 +114,13 @@ func (s *sealed) seal(box *seal.Box, route []byte) ID {
 	return ID(box.Seal(b, route))
 }
 
-func openID(box *seal.Box, id ID, route []byte) (s sealed, err error) {
+func Open(box *seal.Box, id ID, route []byte) (s Sealed, err error) {
 	if len(id) > 32<<10 {
-		return s, errID
+		return s, ErrForeign
 	}
 	b, err := box.Open(string(id), route)
 	if err != nil || len(b) < 1+len(s.Number)+len(s.Owner)+len(s.Endpoint) || b[0] != sealedForm {
-		return s, errID
+		return s, ErrForeign
 	}
 	b = b[1:]
 	b = b[copy(s.Number[:], b):]
@@ -128,7 +128,7 @@ func openID(box *seal.Box, id ID, route []byte) (s sealed, err error) {
 	b = b[copy(s.Endpoint[:], b):]
 	at, n := binary.Uvarint(b)
 	if n <= 0 || len(b) < n+1 {
-		return s, errID
+		return s, ErrForeign
 	}
 	s.Opened = time.Unix(int64(at), 0)
 	flags := b[n]
@@ -136,7 +136,7 @@ func openID(box *seal.Box, id ID, route []byte) (s sealed, err error) {
 	s.InPayload, s.Lease.PodBound = flags&1 != 0, flags&2 != 0
 	ttl, n := binary.Uvarint(b)
 	if n <= 0 {
-		return s, errID
+		return s, ErrForeign
 	}
 	b = b[n:]
 	s.Lease.TTL = time.Duration(ttl) * time.Millisecond
@@ -145,7 +145,7 @@ func openID(box *seal.Box, id ID, route []byte) (s sealed, err error) {
 	for i := range texts {
 		size, n := binary.Uvarint(b)
 		if n <= 0 || uint64(len(b)-n) < size {
-			return s, errID
+			return s, ErrForeign
 		}
 		b = b[n:]
 		from := len(all) - len(b)
