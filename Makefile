@@ -67,9 +67,10 @@ explore:
 fuzz:
 	GO=$(GO) ./.ci/fuzz $(FUZZTIME)
 
-# The Helm chart, rendered and decoded; UPDATE=1 writes what is made from it.
+# The Helm chart, rendered and decoded; UPDATE=1 writes what is made from it. It
+# builds the program by itself, which go test's cache does not see.
 helm:
-	cd deploy/helmtest && $(GO) test -timeout $(TIMEOUT) ./...
+	cd deploy/helmtest && $(GO) test -count=1 -timeout $(TIMEOUT) ./...
 
 image:
 	docker build --target gateway --build-arg VERSION=$(VERSION) -t mcp-lease-gateway:$(VERSION) .
@@ -78,7 +79,7 @@ image:
 # Both images without Docker: built by buildah on base images that are made here,
 # and run by crun through the lines of README.md. It is a part of `make test`.
 image-test: parts
-	$(GO) test $(EXTERNAL) -v -timeout $(TIMEOUT) ./deploy/imagetest
+	$(GO) test $(EXTERNAL) -count=1 -v -timeout $(TIMEOUT) ./deploy/imagetest
 
 # What the tests need from outside: Debian's packages and Node's.
 parts:
