@@ -459,7 +459,7 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "who has waited longer is looked for less often", killedBy: waitingCostsOneRead, edits: []edit{
-		{"waitline.go", "	kick    chan struct{}", "	kick    chan struct{}\n	looks int"},
+		{"waitline.go", "	kick    chan struct{}", "	kick    chan struct{}\n	polls int"},
 		{"waitline.go", "	t := time.NewTimer(q.jitter())", "	l.polls++\n	t := time.NewTimer(pollMin << min(l.polls, 6))"},
 	}},
 	{name: "each look sweeps", killedBy: waitingCostsOneRead, edits: []edit{

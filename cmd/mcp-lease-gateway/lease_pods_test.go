@@ -141,8 +141,11 @@ func TestAnOperatorOnRealPods(t *testing.T) {
 				t.Errorf("%d %s %s", code, out, errs)
 			}
 			// What nobody ended is ended by the pod that comes up.
-			p.Restart(t)
+			p = p.Restart(t)
 			nobodyLives(t, upstream)
+			eventually(t, "what was revoked by force is counted by the pod that ended it", func() bool {
+				return seriesOf(t, p, `vance_lease_reap_total{reason="revoke"}`) == 1
+			})
 		})
 	}
 }
