@@ -15,6 +15,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/vancetope/mcp-lease-gateway/config"
+	"github.com/vancetope/mcp-lease-gateway/config/credential"
 )
 
 // AuthError says that there is no credential to send. What is a sentence for a
@@ -37,18 +38,18 @@ func (e *AuthError) Unwrap() error { return e.Err }
 // caller is the Authorization that the caller lets go up, for type forward.
 func (c *Client) Authorize(ctx context.Context, h http.Header, a config.Auth, caller string, untrusted bool) error {
 	switch a.Type {
-	case "", "none":
-	case "bearer":
+	case "", credential.None:
+	case credential.Bearer:
 		h["Authorization"] = []string{"Bearer " + a.Token}
-	case "basic":
+	case credential.Basic:
 		h["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(a.User+":"+a.Password))}
-	case "apiKey":
+	case credential.APIKey:
 		h[http.CanonicalHeaderKey(a.HeaderName)] = []string{a.Value}
-	case "forward":
+	case credential.Forward:
 		if caller != "" {
 			h["Authorization"] = []string{caller}
 		}
-	case "oauth2":
+	case credential.OAuth2:
 		t, err := c.tokens.get(ctx, c, a, untrusted)
 		if err != nil {
 			return err
@@ -63,7 +64,7 @@ func (c *Client) Authorize(ctx context.Context, h http.Header, a config.Auth, ca
 // Rejected tells that the upstream did not take the credential, so that a kept
 // access token is fetched anew.
 func (c *Client) Rejected(a config.Auth, untrusted bool) {
-	if a.Type == "oauth2" {
+	if a.Type == credential.OAuth2 {
 		c.tokens.forget(tokenKey(a, untrusted))
 	}
 }
