@@ -3,8 +3,14 @@ package docs
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -74,4 +80,81 @@ func TestImportsPointDown(t *testing.T) {
 	if packages < 20 {
 		t.Errorf("only %d packages were looked at", packages)
 	}
+}
+
+const (
+	longestFunction = 60   // lines, outside tests
+	sessionLines    = 3500 // of the root of session, outside tests
+	mostMethods     = 25   // of a type there
+	mostFields      = 20
+)
+
+// Nobody reads a longer function, or a type with more to it, in one go.
+func TestTheRoomsStaySmall(t *testing.T) {
+	files, lines := 0, 0
+	methods := map[string]int{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		rel := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))
+		if strings.HasPrefix(rel, "testservers/") || strings.HasPrefix(rel, "lease/storetest/") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, text, 0)
+		if err != nil {
+			return err
+		}
+		files++
+		inSession := filepath.ToSlash(filepath.Dir(rel)) == "session"
+		if inSession {
+			lines += strings.Count(string(text), "\n")
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if long := set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1; long > longestFunction {
+					t.Errorf("%s: %s has %d lines", rel, n.Name.Name, long)
+				}
+				if inSession && n.Recv != nil {
+					methods[receiver(n.Recv.List[0].Type)]++
+				}
+			case *ast.TypeSpec:
+				if st, ok := n.Type.(*ast.StructType); ok && inSession && st.Fields.NumFields() > mostFields {
+					t.Errorf("%s: %s has %d fields", rel, n.Name.Name, st.Fields.NumFields())
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines > sessionLines {
+		t.Errorf("the root of session has %d lines", lines)
+	}
+	for name, n := range methods {
+		if n > mostMethods {
+			t.Errorf("session: %s has %d methods", name, n)
+		}
+	}
+	if files < 100 || methods["Proxy"] == 0 {
+		t.Errorf("only %d files were looked at: %v", files, methods)
+	}
+}
+
+func receiver(e ast.Expr) string {
+	if star, ok := e.(*ast.StarExpr); ok {
+		e = star.X
+	}
+	if name, ok := e.(*ast.Ident); ok {
+		return name.Name
+	}
+	return ""
 }

@@ -16,63 +16,63 @@ import (
 )
 
 // call takes one POST of a session up and its answer down: the hot path.
-func (q *request) call(s *session) *refusal.Refusal {
-	p := q.p
-	if !p.traffic.enter(q.share, true) {
+func (v *visit) call() *refusal.Refusal {
+	p := v.p
+	if !p.traffic.enter(v.share, true) {
 		return refusal.ShareTaken(p.opt.Limits().PerPod)
 	}
-	defer p.traffic.exit(q.share, false)
-	x := q.exchange(s)
+	defer p.traffic.exit(v.share, false)
+	x := v.exchange(v.s)
 	defer x.Cancel(nil)
 	x.working.Store(true)
 	defer x.Settled()
-	h, f := q.enter(s, x)
+	h, f := v.enter(x)
 	if f != nil {
 		return f
 	}
-	defer func() { s.exit(x, p.now()) }()
-	if q.doc.MaxCall > 0 {
-		x.Limit(q.doc.MaxCall)
+	defer func() { v.s.exit(x, p.now()) }()
+	if v.doc.MaxCall > 0 {
+		x.Limit(v.doc.MaxCall)
 	}
-	x.looks = q.uses // what uses no lease does not look after it
+	x.looks = v.uses // what uses no lease does not look after it
 	x.Watch()
 	defer x.Unwatch()
 
-	q.follow(s)
-	q.keepAuthorization(x.Context(), s, h)
-	resp, err := p.send(x.Context(), q.toUpstream(h))
+	v.follow()
+	v.keepAuthorization(x.Context(), h)
+	resp, err := p.send(x.Context(), v.toUpstream(h))
 	if err != nil {
-		return q.failed(x, err)
+		return v.failed(x, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	x.Alive()
-	return q.answer(x, h, resp)
+	return v.answer(x, h, resp)
 }
 
 // answer relays the upstream's answer to a POST.
-func (q *request) answer(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
+func (v *visit) answer(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
 	status := resp.StatusCode
-	if f := q.lostUpstream(x, h, resp); f != nil {
+	if f := v.lostUpstream(x, h, resp); f != nil {
 		return f
 	}
-	if why := upstream.Unusable(resp, q.doc.Auth.Type == "forward", q.waits); why != "" {
+	if why := upstream.Unusable(resp, v.doc.Auth.Type == "forward", v.waits); why != "" {
 		httpbody.Drain(resp.Body)
-		return refusal.UpstreamDown(q.server, why)
+		return refusal.UpstreamDown(v.server, why)
 	}
-	if status < 300 && !q.waits || status == http.StatusAccepted || status == http.StatusNoContent {
+	if status < 300 && !v.waits || status == http.StatusAccepted || status == http.StatusNoContent {
 		// 202 is the answer to a notification whatever 2xx the upstream chose.
 		httpbody.Drain(resp.Body)
-		headers.MCP.Down(q.w.Header(), resp.Header)
-		q.w.Header().Del("Content-Type")
-		q.w.WriteHeader(http.StatusAccepted)
+		headers.MCP.Down(v.w.Header(), resp.Header)
+		v.w.Header().Del("Content-Type")
+		v.w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	return q.relay(x, resp)
+	return v.relay(x, resp)
 }
 
 // lostUpstream ends the session where the upstream's answer says that it does not
 // know it any more.
-func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
+func (v *visit) lostUpstream(x *exchange, h *hold, resp *http.Response) *refusal.Refusal {
 	switch resp.StatusCode {
 	case http.StatusNotFound, http.StatusGone, http.StatusBadRequest:
 	default:
@@ -86,43 +86,43 @@ func (q *request) lostUpstream(x *exchange, h *hold, resp *http.Response) *refus
 	if !upstream.Gone(resp.StatusCode, prefix) {
 		return nil
 	}
-	return q.upstreamGone(x, h)
+	return v.upstreamGone(x, h)
 }
 
 // upstreamGone ends a session that the upstream does not know any more. What was
 // asked is not sent again: nobody knows what has been done of it.
-func (q *request) upstreamGone(x *exchange, h *hold) *refusal.Refusal {
+func (v *visit) upstreamGone(x *exchange, h *hold) *refusal.Refusal {
 	why := upstreamGone
 	if h.child != nil {
 		why = childExited
 	}
-	q.p.end(x.Context(), x.s, h, ending{cause: why, doc: q.doc, authorization: q.authorization()})
-	return q.cut(x)
+	v.p.end(x.Context(), x.s, h, ending{cause: why, doc: v.doc, authorization: v.authorization()})
+	return v.cut(x)
 }
 
 // relay passes an answer with content on.
-func (q *request) relay(x *exchange, resp *http.Response) *refusal.Refusal {
+func (v *visit) relay(x *exchange, resp *http.Response) *refusal.Refusal {
 	k := upstream.KindOf(resp.Header)
 	c := x.Copy(resp.Body, resp.ContentLength)
 	defer c.Free()
 	if k == upstream.EventStream {
 		x.Await()
-	} else if f := q.first(x, c, k == upstream.JSON && resp.StatusCode < 300); f != nil {
+	} else if f := v.first(x, c, k == upstream.JSON && resp.StatusCode < 300); f != nil {
 		return f
 	}
-	answerHeader(q.w, resp, k == upstream.EventStream)
+	answerHeader(v.w, resp, k == upstream.EventStream)
 	x.Begin(resp.StatusCode, k == upstream.EventStream)
-	x.Finish(c.Run(), q.say(x))
+	x.Finish(c.Run(), v.say(x))
 	return nil
 }
 
 // first reads the beginning of an answer that is no stream: the last chance to
 // refuse in words.
-func (q *request) first(x *exchange, c *relay.Copying, isMessage bool) *refusal.Refusal {
+func (v *visit) first(x *exchange, c *relay.Copying, isMessage bool) *refusal.Refusal {
 	held, broke := c.Fill()
 	if broke == nil && isMessage {
 		if !begins(held) {
-			return refusal.UpstreamDown(q.server, "its answer is not a JSON-RPC message")
+			return refusal.UpstreamDown(v.server, "its answer is not a JSON-RPC message")
 		}
 		broke = c.Check()
 	}
@@ -130,9 +130,9 @@ func (q *request) first(x *exchange, c *relay.Copying, isMessage bool) *refusal.
 		return nil
 	}
 	if errors.Is(broke, relay.ErrForeign) {
-		q.p.up.CloseIdle() // nobody knows which answers are still on their way
+		v.p.up.CloseIdle() // nobody knows which answers are still on their way
 	}
-	return q.failed(x, broke)
+	return v.failed(x, broke)
 }
 
 // begins reports whether b can be the beginning of a JSON-RPC message.
@@ -143,35 +143,35 @@ func begins(b []byte) bool {
 
 // keepAuthorization keeps the credential that a session with auth forward last
 // used in the payload, sealed, so that any pod can send the DELETE with it.
-func (q *request) keepAuthorization(ctx context.Context, s *session, h *hold) {
-	authorization := q.authorization()
-	if q.doc.Auth.Type != "forward" || authorization == "" || h.lease.Noop() {
+func (v *visit) keepAuthorization(ctx context.Context, h *hold) {
+	authorization := v.authorization()
+	if v.doc.Auth.Type != "forward" || authorization == "" || h.lease.Noop() {
 		return
 	}
 	print := fingerprint(authorization)
-	s.mu.Lock()
-	same := s.forward == print
-	s.forward = print
-	s.mu.Unlock()
+	v.s.mu.Lock()
+	same := v.s.forward == print
+	v.s.forward = print
+	v.s.mu.Unlock()
 	if same {
 		return
 	}
-	p := q.p
+	p := v.p
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	holder, err := p.holder(ctx, lease.Filter{Token: h.lease.Ref().Token})
 	if err == nil && holder != nil {
-		if p.openAuthorization(holder.Payload) == authorization {
+		if p.kept.authorization(holder.Payload) == authorization {
 			return
 		}
-		holder.Payload[payForward] = p.kept.Seal([]byte(authorization), []byte(s.number.Key()))
+		holder.Payload[payForward] = p.kept.sealAuthorization(v.s.number, authorization)
 		err = h.lease.UpdatePayload(ctx, holder.Payload)
 	}
 	if err != nil {
 		// The older credential stays; the next request tries again.
-		s.mu.Lock()
-		s.forward = 0
-		s.mu.Unlock()
-		p.opt.Log.WarnContext(ctx, "a session's credential could not be kept", "session", s.number, "error", err)
+		v.s.mu.Lock()
+		v.s.forward = 0
+		v.s.mu.Unlock()
+		p.opt.Log.WarnContext(ctx, "a session'v.s credential could not be kept", "session", v.s.number, "error", err)
 	}
 }

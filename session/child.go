@@ -86,9 +86,9 @@ func (o *opening) startChild() *refusal.Refusal {
 	return refusal.UpstreamDown(q.server, "its program could not be started; the gateway's log says why")
 }
 
-// endChild ends a child's whole tree and waits until it is gone. One that nobody
+// end ends a child's whole tree and waits until it is gone. One that nobody
 // has used yet gets no time to end by itself: its slot is wanted.
-func (p *Proxy) endChild(ctx context.Context, c *child, why cause) {
+func (c *child) end(ctx context.Context, p *Proxy, why cause) {
 	c.once.Do(func() {
 		limit := childTimeout
 		if why == openFailed {
@@ -125,7 +125,7 @@ func (q *request) forwardTo(id lease.PodID) (asked bool, f *refusal.Refusal) {
 	if p.opt.Forwarder == nil || q.forwarded {
 		return false, nil
 	}
-	pods, err := p.livingPods(q.r.Context())
+	pods, err := p.pods.living(q.r.Context(), p.opt.Leases)
 	if err != nil {
 		return true, refusal.Lease(err)
 	}
@@ -190,16 +190,16 @@ type podCache struct {
 	pods []lease.Pod
 }
 
-func (p *Proxy) livingPods(ctx context.Context) ([]lease.Pod, error) {
-	p.pods.mu.Lock()
-	defer p.pods.mu.Unlock()
-	if !p.pods.at.IsZero() && time.Since(p.pods.at) < podsKept {
-		return p.pods.pods, nil
+func (c *podCache) living(ctx context.Context, leases Leases) ([]lease.Pod, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < podsKept {
+		return c.pods, nil
 	}
-	pods, err := p.opt.Leases.LivingPods(ctx)
+	pods, err := leases.LivingPods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.pods.at, p.pods.pods = time.Now(), pods
+	c.at, c.pods = time.Now(), pods
 	return pods, nil
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,7 +24,7 @@ const lostKept = 10 * time.Minute
 // leaves HTTP sessions to the other pods.
 func (p *Proxy) Drain(ctx context.Context, handedOver bool) error {
 	p.draining.Store(true)
-	p.stopJanitor()
+	p.janitor.stop()
 	var late error
 	select {
 	case <-p.traffic.wait():
@@ -57,26 +58,40 @@ func (p *Proxy) Drain(ctx context.Context, handedOver bool) error {
 	return late
 }
 
-func (p *Proxy) janitorEvery() time.Duration {
-	return min(max(p.opt.Session.Idle/4, time.Second), 30*time.Second)
+// janitor ends sessions that nobody uses, now and then.
+type janitor struct {
+	p     *Proxy
+	every time.Duration
+
+	mu    sync.Mutex // held while it runs, so that Drain can wait for it
+	timer *time.Timer
+	done  bool
 }
 
-func (p *Proxy) stopJanitor() {
-	p.janitor.Stop()
-	p.janitorMu.Lock()
-	defer p.janitorMu.Unlock()
-	p.janitorDone = true
+func (j *janitor) begin(p *Proxy) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.p, j.every = p, min(max(p.opt.Session.Idle/4, time.Second), 30*time.Second)
+	j.timer = time.AfterFunc(j.every, j.tidy)
+}
+
+func (j *janitor) stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.timer.Stop()
+	j.done = true
 }
 
 // tidy ends sessions without a lease that nobody uses and forgets what the pod
 // need not remember. It touches no lease.
-func (p *Proxy) tidy() {
-	p.janitorMu.Lock()
-	defer p.janitorMu.Unlock()
-	if p.janitorDone {
+func (j *janitor) tidy() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.done {
 		return
 	}
-	defer func() { p.janitor.Reset(p.janitorEvery()) }()
+	defer j.timer.Reset(j.every)
+	p := j.p
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	now := p.now()
@@ -91,7 +106,7 @@ func (p *Proxy) tidy() {
 			}
 		case h.lease.Noop():
 			if notUsed >= p.opt.Session.Idle {
-				p.endUnused(ctx, s, h)
+				j.endUnused(ctx, s, h)
 			}
 		case notUsed > max(2*h.lease.Ref().TTL, lostKept) && h.child == nil:
 			// Its lease has been reaped, or it lives on another pod by now.
@@ -103,7 +118,8 @@ func (p *Proxy) tidy() {
 // endUnused ends a session without a lease after session.idle. With other pods
 // about, one of them may be serving it at this moment and no store would know:
 // then this pod only forgets it and leaves the end to the upstream.
-func (p *Proxy) endUnused(ctx context.Context, s *session, h *hold) {
+func (j *janitor) endUnused(ctx context.Context, s *session, h *hold) {
+	p := j.p
 	if p.opt.Forwarder != nil && h.child == nil {
 		if pods, err := p.opt.Leases.LivingPods(ctx); err != nil || len(pods) > 0 {
 			p.delist(s)

@@ -145,7 +145,7 @@ func (p *Proxy) letGo(ctx context.Context, where scope, h *hold, e ending) {
 	confirmed := true
 	switch {
 	case h.child != nil:
-		p.endChild(ctx, h.child, e.cause)
+		h.child.end(ctx, p, e.cause)
 	case means.upstream && h.upstream != "":
 		confirmed = p.endUpstream(ctx, where, h, e)
 	}
@@ -219,14 +219,14 @@ func (p *Proxy) release(ctx context.Context, l *lease.Lease, why lease.Reason, c
 
 // delete serves a client's DELETE: DELETE upstream with the session's auth, then
 // release (spec §7).
-func (q *request) delete(s *session) *refusal.Refusal {
-	ctx := context.WithoutCancel(q.r.Context())
-	h, f := q.check(ctx, s)
+func (v *visit) delete() *refusal.Refusal {
+	ctx := context.WithoutCancel(v.r.Context())
+	h, f := v.check(ctx)
 	if f != nil {
 		return f
 	}
-	if h == nil || !q.p.end(ctx, s, h, ending{cause: byClient, doc: q.doc, authorization: q.authorization()}) {
-		if f := q.lost(s); f != nil {
+	if h == nil || !v.p.end(ctx, v.s, h, ending{cause: byClient, doc: v.doc, authorization: v.authorization()}) {
+		if f := v.lost(); f != nil {
 			return f
 		}
 	}

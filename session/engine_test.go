@@ -39,7 +39,7 @@ func TestOnTheRealEngine(t *testing.T) {
 	}
 	id = r.open()
 	hs, err := r.engine.Find(t.Context(), lease.Filter{})
-	if err != nil || len(hs) != 1 || hs[0].Payload["sessionId"] != "upstream-2" || string(r.proxy.openInit(hs[0].Payload)) != initBody {
+	if err != nil || len(hs) != 1 || hs[0].Payload["sessionId"] != "upstream-2" || string(r.proxy.kept.init(hs[0].Payload)) != initBody {
 		t.Fatalf("%v, %+v", err, hs)
 	}
 	s := r.begin("GET", id, "")

@@ -103,32 +103,32 @@ func (x *exchange) NotKept(l *lease.Lease, err error) {
 }
 
 // say makes the responses of an answer that ends too early.
-func (q *request) say(x *exchange) func(err error) func(m *wire.Message) []byte {
+func (v *visit) say(x *exchange) func(err error) func(m *wire.Message) []byte {
 	return func(err error) func(m *wire.Message) []byte {
 		var f *refusal.Refusal
 		if l := lossOf(x.Context()); l != nil {
-			f = q.told(x.s, l)
+			f = v.told(l)
 		} else {
-			f = q.failed(x, err)
+			f = v.failed(x, err)
 		}
-		return func(m *wire.Message) []byte { return f.Respond(m, q.body.B) }
+		return func(m *wire.Message) []byte { return f.Respond(m, v.body.B) }
 	}
 }
 
 // follow tells the session what this POST says about other exchanges: which
 // requests the client gives up, and which of the server's it answers.
-func (q *request) follow(s *session) {
-	for i := range q.env.Messages {
-		m := &q.env.Messages[i]
+func (v *visit) follow() {
+	for i := range v.env.Messages {
+		m := &v.env.Messages[i]
 		switch {
 		case m.Response():
-			s.answered(wire.MatchKey(m.ID.Of(q.body.B)))
+			v.s.answered(wire.MatchKey(m.ID.Of(v.body.B)))
 		case m.Method == "notifications/cancelled":
 			var params struct {
 				RequestID json.RawMessage `json:"requestId"`
 			}
-			if json.Unmarshal(m.Params.Of(q.body.B), &params) == nil && len(params.RequestID) > 0 {
-				s.cancelled(wire.MatchKey(params.RequestID))
+			if json.Unmarshal(m.Params.Of(v.body.B), &params) == nil && len(params.RequestID) > 0 {
+				v.s.cancelled(wire.MatchKey(params.RequestID))
 			}
 		}
 	}

@@ -10,9 +10,15 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
 )
 
+// visit is a request in the session that it names.
+type visit struct {
+	*request
+	s *session // nil for a request without a session
+}
+
 // inSession finds the session that a request names and lets do serve it, or says
 // why not. The principal is compared on every verb.
-func (q *request) inSession(do func(*request, *session) *refusal.Refusal) *refusal.Refusal {
+func (q *request) inSession(do func(*visit) *refusal.Refusal) *refusal.Refusal {
 	p := q.p
 	ids := q.r.Header[upstream.HeaderSession]
 	if len(ids) > 1 {
@@ -41,7 +47,7 @@ func (q *request) inSession(do func(*request, *session) *refusal.Refusal) *refus
 		// business.
 		p.end(q.r.Context(), s, h, ending{cause: leadsElsewhere})
 	}
-	return do(q, s)
+	return do(&visit{request: q, s: s})
 }
 
 // adopt makes the state of a session that this pod does not know from its id, or
@@ -83,31 +89,31 @@ func (p *Proxy) holder(ctx context.Context, f lease.Filter) (*lease.Holder, erro
 // check asks the store before a use (spec §3) and returns what the session holds;
 // nil where it is lost. A use touches the lease; anything else only looks, and goes
 // on where the store cannot be reached: it is no use of the resource.
-func (q *request) check(ctx context.Context, s *session) (*hold, *refusal.Refusal) {
-	if !s.isAlive() {
+func (v *visit) check(ctx context.Context) (*hold, *refusal.Refusal) {
+	if !v.s.isAlive() {
 		return nil, nil
 	}
 	// A second time where another pod has opened the session again.
-	for h := s.hold.Load(); ; {
-		err := look(ctx, h.lease, q.uses)
+	for h := v.s.hold.Load(); ; {
+		err := look(ctx, h.lease, v.uses)
 		if err == nil {
 			return h, nil
 		}
 		reason, gone := lease.Lost(err)
 		if !gone {
-			if !q.uses {
+			if !v.uses {
 				return h, nil
 			}
-			q.p.opt.Log.WarnContext(ctx, "a lease could not be checked", "session", s.number, "error", err)
+			v.p.opt.Log.WarnContext(ctx, "a lease could not be checked", "session", v.s.number, "error", err)
 			return nil, refusal.Lease(err)
 		}
-		if next := q.successor(ctx, s, h); next != nil {
-			s.take(h, next)
+		if next := v.successor(ctx, h); next != nil {
+			v.s.take(h, next)
 			h = next
 			continue
 		}
-		q.counted = true
-		q.p.end(ctx, s, h, ending{cause: leaseGone, reason: reason, authorization: q.authorization()})
+		v.counted = true
+		v.p.end(ctx, v.s, h, ending{cause: leaseGone, reason: reason, authorization: v.authorization()})
 		return nil, nil
 	}
 }
@@ -122,13 +128,13 @@ func look(ctx context.Context, l *lease.Lease, uses bool) error {
 
 // successor is what a session holds that another pod has opened again: then its
 // number has a new holder.
-func (q *request) successor(ctx context.Context, s *session, gone *hold) *hold {
-	if !q.stays() {
+func (v *visit) successor(ctx context.Context, gone *hold) *hold {
+	if !v.stays() {
 		return nil
 	}
-	holder, err := q.p.holder(ctx, lease.Filter{Key: s.number.Key(), States: []lease.State{lease.Held}})
-	if err != nil || holder == nil || holder.Token == gone.lease.Ref().Token || holder.Payload[payPrincipal] != hex.EncodeToString(s.owner[:]) || holder.Payload[paySession] == "" {
+	holder, err := v.p.holder(ctx, lease.Filter{Key: v.s.number.Key(), States: []lease.State{lease.Held}})
+	if err != nil || holder == nil || holder.Token == gone.lease.Ref().Token || holder.Payload[payPrincipal] != hex.EncodeToString(v.s.owner[:]) || holder.Payload[paySession] == "" {
 		return nil
 	}
-	return &hold{lease: q.p.opt.Leases.Attach(lease.RefOf(*holder)), upstream: sessionOf(holder.Payload), version: holder.Payload[payProtocol], endpoint: gone.endpoint}
+	return &hold{lease: v.p.opt.Leases.Attach(lease.RefOf(*holder)), upstream: sessionOf(holder.Payload), version: holder.Payload[payProtocol], endpoint: gone.endpoint}
 }

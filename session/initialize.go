@@ -53,7 +53,7 @@ func (o *opening) send(u upstreamRequest) (*http.Response, error) {
 	if u.via != nil {
 		return o.q.p.send(o.x.Context(), u)
 	}
-	return o.q.sendInitialize(o.x.Context(), u)
+	return o.sendInitialize(o.x.Context(), u)
 }
 
 func (o *opening) failed(err error) *refusal.Refusal {
@@ -63,7 +63,7 @@ func (o *opening) failed(err error) *refusal.Refusal {
 	}
 	switch cause := context.Cause(x.Context()); {
 	case errors.Is(cause, errInitTimeout):
-		return q.slowInit()
+		return o.slowInit()
 	case errors.Is(cause, errGivenUp):
 		return &refusal.Refusal{Form: refusal.Silent}
 	case o.childEnded():
@@ -92,7 +92,8 @@ func (o *opening) endedEarly() *refusal.Refusal {
 }
 
 // slowInit refuses an open whose upstream took longer than its document allows.
-func (q *request) slowInit() *refusal.Refusal {
+func (o *opening) slowInit() *refusal.Refusal {
+	q := o.q
 	return refusal.UpstreamDown(q.server, fmt.Sprintf("it did not answer initialize within initTimeoutSeconds (%.0f s)", q.doc.InitTimeout.Seconds()))
 }
 

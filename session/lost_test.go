@@ -628,7 +628,7 @@ func TestSessionsWithoutALease(t *testing.T) {
 	t.Run("end after session.idle", func(t *testing.T) {
 		r := newRig(t, bare, func(r *rig) { r.opt.Session.Idle = time.Nanosecond })
 		id := r.open()
-		r.proxy.tidy()
+		r.proxy.janitor.tidy()
 		r.clean()
 		r.do("POST", id, call(1, "x")).want(t, 404, 404, "SESSION_UNKNOWN")
 	})

@@ -83,5 +83,5 @@ func (q *request) sessionless(version string) *refusal.Refusal {
 		httpbody.Drain(resp.Body)
 		return refusal.UpstreamDown(q.server, why)
 	}
-	return q.relay(x, resp)
+	return (&visit{request: q}).relay(x, resp)
 }

@@ -74,7 +74,7 @@ func (q *request) open() *refusal.Refusal {
 	unbook()
 	o.x.s = s
 	if s.enter(o.x) == nil { // revoked already
-		return o.refuse(q.told(s, s.lossSeen(o.x.Context())))
+		return o.refuse((&visit{request: q, s: s}).told(s.lossSeen(o.x.Context())))
 	}
 	defer func() { s.exit(o.x, p.now()) }()
 	p.follow(s, h)
@@ -91,19 +91,19 @@ func (q *request) open() *refusal.Refusal {
 
 // reopen opens a lost session again with the kept initialize, and goes on under
 // the client's id.
-func (q *request) reopen(s *session) *refusal.Refusal {
-	s.reopening.Lock()
-	defer s.reopening.Unlock()
-	s.mu.Lock()
-	ph, init := s.phase, s.init
-	s.mu.Unlock()
+func (v *visit) reopen() *refusal.Refusal {
+	v.s.reopening.Lock()
+	defer v.s.reopening.Unlock()
+	v.s.mu.Lock()
+	ph, init := v.s.phase, v.s.init
+	v.s.mu.Unlock()
 	if ph != lost {
 		return nil // another request has done it
 	}
-	header := q.r.Header.Clone()
+	header := v.r.Header.Clone()
 	header.Del(upstream.HeaderProtocol) // it is agreed anew
 	header.Del(upstream.HeaderLastEventID)
-	o := &opening{q: q, x: q.exchange(nil), number: s.number, init: wire.Keep(init), header: header, reopens: true}
+	o := &opening{q: v.request, x: v.exchange(nil), number: v.s.number, init: wire.Keep(init), header: header, reopens: true}
 	o.x.Pause()
 	defer o.x.Cancel(nil)
 	h, f := o.run()
@@ -114,14 +114,15 @@ func (q *request) reopen(s *session) *refusal.Refusal {
 		return f
 	}
 	if h == nil {
-		return q.notReopened()
+		return o.notReopened()
 	}
-	s.revive(h, fingerprint(q.authorization()), q.p)
-	q.p.follow(s, h)
+	v.s.revive(h, fingerprint(v.authorization()), v.p)
+	v.p.follow(v.s, h)
 	return nil
 }
 
-func (q *request) notReopened() *refusal.Refusal {
+func (o *opening) notReopened() *refusal.Refusal {
+	q := o.q
 	return refusal.UpstreamDown(q.server, "it refused to open the session again")
 }
 
@@ -199,7 +200,7 @@ func (o *opening) acquire() (*lease.Lease, *refusal.Refusal) {
 	ctx := q.r.Context()
 	req := q.leaseRequest()
 	req.HolderRef = q.server + " session " + o.number.String()
-	req.Payload = p.payload(o.number, q.owner, q.doc, o.init.B, q.authorization())
+	req.Payload = p.kept.payload(o.number, q.owner, q.doc, o.init.B, q.authorization())
 	req.MaxWait = p.opt.Session.OpenWait
 	if req.MaxWait == 0 {
 		req.MaxWait = lease.NoWait
@@ -219,7 +220,7 @@ func (o *opening) acquire() (*lease.Lease, *refusal.Refusal) {
 		case !errors.As(err, &busy):
 			return nil, o.notAcquired(err)
 		}
-		if f := q.replaceOwn(ctx); f != nil {
+		if f := o.replaceOwn(ctx); f != nil {
 			return nil, f
 		}
 	}
@@ -266,7 +267,7 @@ func (o *opening) initialized() *refusal.Refusal {
 	}
 	httpbody.Drain(resp.Body)
 	if resp.StatusCode >= 300 {
-		return q.notReopened()
+		return o.notReopened()
 	}
 	return nil
 }
@@ -277,7 +278,7 @@ func (o *opening) settle() *refusal.Refusal {
 	if h.lease.Noop() {
 		return nil
 	}
-	pl := p.payload(o.number, q.owner, q.doc, o.init.B, q.authorization())
+	pl := p.kept.payload(o.number, q.owner, q.doc, o.init.B, q.authorization())
 	pl[paySession], pl[payProtocol] = string(h.upstream), h.version
 	err := h.lease.UpdatePayload(o.x.Context(), pl)
 	if err == nil {

@@ -23,8 +23,8 @@ type reply struct {
 // ctx ends: a slow upstream does not notice that nobody waits any more, and the
 // session that it then opens has an id that only its answer tells. So that answer
 // is waited for out of the client's sight, and the session ended.
-func (q *request) sendInitialize(ctx context.Context, u upstreamRequest) (*http.Response, error) {
-	p := q.p
+func (o *opening) sendInitialize(ctx context.Context, u upstreamRequest) (*http.Response, error) {
+	q, p := o.q, o.q.p
 	up, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	got := make(chan reply, 1)
 	body := u.body.Reader() // the client's request may be over, and its body free, before this one is
@@ -48,7 +48,7 @@ func (q *request) sendInitialize(ctx context.Context, u upstreamRequest) (*http.
 		placed := p.traffic.enter(q.share, false)
 		if !placed || !p.orphans.listen(cancel, func() {
 			defer p.traffic.exit(q.share, false)
-			q.endOrphan(up, u, got)
+			o.endOrphan(up, u, got)
 		}) {
 			if placed {
 				p.traffic.exit(q.share, false)
@@ -61,7 +61,8 @@ func (q *request) sendInitialize(ctx context.Context, u upstreamRequest) (*http.
 }
 
 // endOrphan ends the session that a late answer to initialize names.
-func (q *request) endOrphan(ctx context.Context, u upstreamRequest, got <-chan reply) {
+func (o *opening) endOrphan(ctx context.Context, u upstreamRequest, got <-chan reply) {
+	q := o.q
 	r := <-got
 	defer r.drop()
 	if r.err != nil {

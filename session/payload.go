@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 
 	"github.com/vancetope/mcp-lease-gateway/config/server"
+	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/session/sessionid"
 	"github.com/vancetope/mcp-lease-gateway/session/upstream"
@@ -28,15 +29,23 @@ const (
 // maxKeptInit is the longest initialize that is kept to open a session again.
 const maxKeptInit = 64 << 10
 
-func (p *Proxy) payload(n sessionid.Number, o sessionid.Owner, doc *server.Document, init []byte, authorization string) lease.Payload {
+// keptBox seals what is kept in payloads: the initialize, and the credential of auth
+// forward.
+type keptBox struct{ box *seal.Box }
+
+func (k keptBox) payload(n sessionid.Number, o sessionid.Owner, doc *server.Document, init []byte, authorization string) lease.Payload {
 	pl := lease.Payload{payServer: doc.Name, payEndpoint: endpointText(doc), payKey: n.Key(), payPrincipal: hex.EncodeToString(o[:])}
 	if len(init) <= maxKeptInit {
-		pl[payInit] = p.kept.Seal(init, initOf(pl))
+		pl[payInit] = k.box.Seal(init, initOf(pl))
 	}
 	if doc.Auth.Type == "forward" && authorization != "" {
-		pl[payForward] = p.kept.Seal([]byte(authorization), []byte(n.Key()))
+		pl[payForward] = k.sealAuthorization(n, authorization)
 	}
 	return pl
+}
+
+func (k keptBox) sealAuthorization(n sessionid.Number, authorization string) string {
+	return k.box.Seal([]byte(authorization), []byte(n.Key()))
 }
 
 func endpointText(doc *server.Document) string {
@@ -49,23 +58,23 @@ func endpointText(doc *server.Document) string {
 // initOf binds a kept initialize to its session.
 func initOf(pl lease.Payload) []byte { return []byte("initialize " + pl[payKey]) }
 
-// openInit is the initialize in a payload; nil where none is kept.
-func (p *Proxy) openInit(pl lease.Payload) []byte {
+// init is the initialize in a payload; nil where none is kept.
+func (k keptBox) init(pl lease.Payload) []byte {
 	if pl[payInit] == "" {
 		return nil
 	}
-	if b, err := p.kept.Open(pl[payInit], initOf(pl)); err == nil {
+	if b, err := k.box.Open(pl[payInit], initOf(pl)); err == nil {
 		return b
 	}
 	return nil
 }
 
-// openAuthorization is the credential of auth forward in a payload.
-func (p *Proxy) openAuthorization(pl lease.Payload) string {
+// authorization is the credential of auth forward in a payload.
+func (k keptBox) authorization(pl lease.Payload) string {
 	if pl[payForward] == "" {
 		return ""
 	}
-	b, err := p.kept.Open(pl[payForward], []byte(pl[payKey]))
+	b, err := k.box.Open(pl[payForward], []byte(pl[payKey]))
 	if err != nil {
 		return ""
 	}
@@ -82,7 +91,7 @@ func (p *Proxy) keptAuthorization(ctx context.Context, doc *server.Document, l *
 	if err != nil || h == nil {
 		return ""
 	}
-	return p.openAuthorization(h.Payload)
+	return p.kept.authorization(h.Payload)
 }
 
 var prints = maphash.MakeSeed()

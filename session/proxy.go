@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +73,7 @@ type Proxy struct {
 	start    func(ctx context.Context, c stdio.Command) (bridge, error)
 	up       *upstream.Client
 	ids      *seal.Box
-	kept     *seal.Box // credentials of auth forward
+	kept     keptBox
 	table    table
 	traffic  traffic
 	epoch    time.Time
@@ -85,9 +84,7 @@ type Proxy struct {
 	closing context.Context // ends when calls under way have outlasted a drain
 	hurry   context.CancelFunc
 
-	janitor     *time.Timer
-	janitorMu   sync.Mutex // held while the janitor runs, so that Drain can wait for it
-	janitorDone bool
+	janitor janitor
 }
 
 // New makes a Proxy. Its caller ends it with Drain.
@@ -112,7 +109,7 @@ func New(opt Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		opt: opt, start: startBridge, up: upstream.NewClient(opt.Egress), epoch: time.Now(),
-		ids: opt.Seal.Box("session"), kept: opt.Seal.Box("forward"),
+		ids: opt.Seal.Box("session"), kept: keptBox{opt.Seal.Box("forward")},
 	}
 	p.closing, p.hurry = context.WithCancel(context.Background())
 	p.up.Hop = opt.Hop
@@ -120,7 +117,7 @@ func New(opt Options) (*Proxy, error) {
 	if p.traffic.places = opt.Places; p.traffic.places == nil {
 		p.traffic.places = quota.New(func() int64 { return int64(opt.Limits().PerPod) })
 	}
-	p.janitor = time.AfterFunc(p.janitorEvery(), p.tidy)
+	p.janitor.begin(p)
 	return p, nil
 }
 

@@ -18,8 +18,8 @@ import (
 // wait for the slot of a session that nobody uses. Where only another pod can know
 // whether a session is in use, the request goes there, and the refusal says that it
 // is answered.
-func (q *request) replaceOwn(ctx context.Context) *refusal.Refusal {
-	p := q.p
+func (o *opening) replaceOwn(ctx context.Context) *refusal.Refusal {
+	q, p := o.q, o.q.p
 	hs, err := p.opt.Leases.Find(ctx, lease.Filter{Type: HandlerType, Tenant: q.caller.Tenant, Project: q.caller.Project, User: q.caller.User, States: []lease.State{lease.Held}})
 	if err != nil {
 		p.opt.Log.WarnContext(ctx, "own sessions could not be listed", "server", q.server, "error", err)
@@ -30,14 +30,14 @@ func (q *request) replaceOwn(ctx context.Context) *refusal.Refusal {
 		return h.Payload[payPrincipal] != me || h.Payload[payServer] != q.doc.Name || h.Payload[payEndpoint] != endpointText(q.doc)
 	})
 	slices.SortFunc(hs, func(a, b lease.Holder) int {
-		if c := cmp.Compare(p.streamsOf(&a), p.streamsOf(&b)); c != 0 {
+		if c := cmp.Compare(p.table.underWay(&a), p.table.underWay(&b)); c != 0 {
 			return c
 		}
 		return a.LastSeenAt.Compare(b.LastSeenAt)
 	})
 	var elsewhere []lease.PodID
 	for i := range hs {
-		switch q.replace(ctx, &hs[i]) {
+		switch o.replace(ctx, &hs[i]) {
 		case hasReplaced:
 			return nil
 		case askPod:
@@ -52,20 +52,6 @@ func (q *request) replaceOwn(ctx context.Context) *refusal.Refusal {
 	return nil
 }
 
-// streamsOf is how many requests of a session are under way here.
-func (p *Proxy) streamsOf(h *lease.Holder) (n int) {
-	s := p.table.of(h)
-	if s == nil {
-		return 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for x := s.first; x != nil; x = x.next {
-		n++
-	}
-	return n
-}
-
 // replacement is what became of an attempt to replace a session.
 type replacement uint8
 
@@ -76,8 +62,8 @@ const (
 )
 
 // replace ends one session, unless it has a call in flight.
-func (q *request) replace(ctx context.Context, h *lease.Holder) replacement {
-	p := q.p
+func (o *opening) replace(ctx context.Context, h *lease.Holder) replacement {
+	q, p := o.q, o.q.p
 	e := ending{cause: replaced, doc: q.doc, authorization: q.authorization()}
 	if s := p.table.of(h); s != nil && (h.Pod == p.opt.Pod || s.calls.Load() > 0) {
 		held := s.hold.Load()
@@ -90,11 +76,11 @@ func (q *request) replace(ctx context.Context, h *lease.Holder) replacement {
 	// touched for half its TTL has none, wherever it is; nor has one whose pod is
 	// gone, or is this one and does not know it.
 	if h.Pod != p.opt.Pod && (h.PodBound || time.Since(h.LastSeenAt) < h.TTL/2) && !q.forwarded {
-		if pods, err := p.livingPods(ctx); err != nil || slices.ContainsFunc(pods, func(l lease.Pod) bool { return l.ID == h.Pod }) {
+		if pods, err := p.pods.living(ctx, p.opt.Leases); err != nil || slices.ContainsFunc(pods, func(l lease.Pod) bool { return l.ID == h.Pod }) {
 			return askPod
 		}
 	}
-	e.authorization = p.openAuthorization(h.Payload)
+	e.authorization = p.kept.authorization(h.Payload)
 	where := scope{tenant: q.caller.Tenant, project: q.caller.Project, server: q.server}
 	p.letGo(ctx, where, &hold{lease: p.opt.Leases.Attach(lease.RefOf(*h)), upstream: sessionOf(h.Payload), version: h.Payload[payProtocol], endpoint: sessionid.EndpointOf(q.doc.URL)}, e)
 	return hasReplaced

@@ -160,7 +160,7 @@ func (q *request) post(unusable *refusal.Refusal) (method string, f *refusal.Ref
 		}
 		return method, q.open()
 	}
-	return method, q.inSession((*request).call)
+	return method, q.inSession((*visit).call)
 }
 
 // read reads the body, whose silence the server bounds, and its envelope.
@@ -226,9 +226,9 @@ func (q *request) bodiless() *refusal.Refusal {
 		return f
 	}
 	if q.r.Method == http.MethodGet {
-		return q.inSession((*request).listen)
+		return q.inSession((*visit).listen)
 	}
-	return q.inSession((*request).delete)
+	return q.inSession((*visit).delete)
 }
 
 // namedLease is the lease that the server's document asks for.

@@ -60,7 +60,7 @@ func (p *Proxy) OnRevoked(ctx context.Context, h lease.Holder) error {
 }
 
 func (p *Proxy) endRevoked(ctx context.Context, doc *server.Document, h *lease.Holder) error {
-	outcome, err := p.deleteUpstream(ctx, doc, sessionOf(h.Payload), h.Payload[payProtocol], p.openAuthorization(h.Payload))
+	outcome, err := p.deleteUpstream(ctx, doc, sessionOf(h.Payload), h.Payload[payProtocol], p.kept.authorization(h.Payload))
 	if outcome == upstream.Confirmed {
 		return nil
 	}

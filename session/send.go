@@ -105,7 +105,7 @@ func (q *request) failed(x *exchange, err error) *refusal.Refusal {
 	cause := context.Cause(x.Context())
 	switch {
 	case x.s != nil && lossOf(x.Context()) != nil:
-		return q.cut(x)
+		return (&visit{request: q, s: x.s}).cut(x)
 	case errors.Is(cause, relay.ErrTooLong):
 		return refusal.UpstreamDown(q.server, fmt.Sprintf("the call took longer than maxCallSeconds (%.0f s)", q.doc.MaxCall.Seconds()))
 	case errors.Is(cause, relay.ErrSilent):

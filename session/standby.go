@@ -14,8 +14,8 @@ const standbyLook = 500 * time.Millisecond
 // client asks for the next one, the upstream's. It is for clients that have had a
 // stream: one that is refused the next takes its session for gone and closes (go-sdk,
 // at every other status).
-func (q *request) standBy(x *exchange, s *session) {
-	h := q.w.Header()
+func (v *visit) standBy(x *exchange) {
+	h := v.w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = []string{"no-cache"}
 	h["X-Accel-Buffering"] = []string{"no"}
@@ -25,10 +25,10 @@ func (q *request) standBy(x *exchange, s *session) {
 	defer x.Unwatch()
 	look := time.NewTicker(standbyLook)
 	defer look.Stop()
-	for s.isLost() && !q.p.draining.Load() {
+	for v.s.isLost() && !v.p.draining.Load() {
 		select {
 		case <-look.C:
-		case <-q.r.Context().Done():
+		case <-v.r.Context().Done():
 			return
 		}
 	}

@@ -43,6 +43,20 @@ func (t *table) of(h *lease.Holder) *session {
 	return t.get(n)
 }
 
+// underWay is how many requests of a session are under way here.
+func (t *table) underWay(h *lease.Holder) (n int) {
+	s := t.of(h)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := s.first; x != nil; x = x.next {
+		n++
+	}
+	return n
+}
+
 // put adds a session and returns the one that stands: its own, or the
 // one that a request beside it has put there first.
 func (t *table) put(s *session) (standing *session, added bool) {
