@@ -6,7 +6,7 @@
 //   {"do":"call","as":"a","name":…,"arguments":…,"progress":true}
 //                                       {"ok":{"text":…,"isError":…,"progress":3}}
 //   {"do":"close","as":"a"}             {"ok":{}}
-//   {"do":"state"}                      {"ok":{"version":…,"elicitation":…,"progress":…}}
+//   {"do":"state"}                      {"ok":{"version":…,"elicitation":…,"events":…}}
 //
 // A failure is {"error":"what the client's caller reads"}. "as" names one of
 // several sessions. A client is clients/NAME.mjs; what it exports is below.
@@ -32,7 +32,7 @@ const sessions = new Map();
 
 async function act(command) {
   if (command.do === 'state') {
-    return { version: version(), elicitation: client.elicitation, progress: client.progress };
+    return { version: version(), elicitation: client.elicitation, events: client.progress };
   }
   if (command.do === 'open') {
     const counted = { progress: 0 };

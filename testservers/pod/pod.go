@@ -50,6 +50,8 @@ type Config struct {
 	More string
 	// Env is added to the process's environment.
 	Env []string
+
+	listen, internal string // empty means free ports
 }
 
 // Process is a running gateway.
@@ -105,7 +107,10 @@ func Launch(t testing.TB, c Config) *Process {
 	if c.Dir == "" {
 		c.Dir = t.TempDir()
 	}
-	listen, internal := freeAddrs(t)
+	listen, internal := c.listen, c.internal
+	if listen == "" {
+		listen, internal = freeAddrs(t)
+	}
 	write(t, filepath.Join(c.Dir, "gateway.yaml"), c.yaml(listen, internal))
 	for path, text := range c.Documents {
 		write(t, filepath.Join(c.Dir, "documents", path), text)
@@ -240,6 +245,15 @@ func (p *Process) Restart(t testing.TB) *Process {
 	t.Helper()
 	c := p.cfg
 	c.Dir = p.Dir
+	return Start(t, c)
+}
+
+// RestartInPlace is Restart on the same ports, for clients that stay on their URL.
+func (p *Process) RestartInPlace(t testing.TB) *Process {
+	t.Helper()
+	c := p.cfg
+	c.Dir = p.Dir
+	c.listen, c.internal = strings.TrimPrefix(p.URL, "http://"), strings.TrimPrefix(p.Internal, "http://")
 	return Start(t, c)
 }
 

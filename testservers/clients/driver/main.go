@@ -85,7 +85,7 @@ func (d *driver) act(c command) (any, error) {
 	defer cancel()
 	switch c.Do {
 	case "state":
-		return map[string]any{"version": version(d.kind.module), "elicitation": d.kind.elicitation, "progress": d.kind.progress}, nil
+		return map[string]any{"version": version(d.kind.module), "elicitation": d.kind.elicitation, "events": d.kind.progress}, nil
 	case "open":
 		s := &counted{}
 		var err error

@@ -88,7 +88,7 @@ async def act(client, sessions, command):
         return {
             "version": importlib.metadata.version(client.PACKAGE),
             "elicitation": client.ELICITATION,
-            "progress": client.PROGRESS,
+            "events": client.PROGRESS,
         }
     if what == "open":
         session = Session(client, command["url"])

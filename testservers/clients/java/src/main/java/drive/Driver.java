@@ -51,7 +51,7 @@ public final class Driver {
     String as = (String) command.get("as");
     switch ((String) command.get("do")) {
       case "state":
-        return Map.of("version", version(), "elicitation", true, "progress", true);
+        return Map.of("version", version(), "elicitation", true, "events", true);
       case "open":
         sessions.put(as, open(URI.create((String) command.get("url"))));
         return Map.of();

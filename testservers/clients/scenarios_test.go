@@ -1,0 +1,314 @@
+//go:build external
+
+package clients
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// cell is what was observed of a client in a scenario: in a few words, and what
+// its caller read where that was not the tool's answer.
+type cell struct{ words, read string }
+
+// The scenarios, in the order of the page.
+const (
+	scBasic    = "open, list, call"
+	scProgress = "progress"
+	scElicit   = "elicitation"
+	scClose    = "close"
+	scReopen   = "opened again at once"
+	scBusy     = "busy"
+	scIdle     = "idle"
+	scRevoked  = "revoked"
+	scReplaced = "replaced"
+	scStopped  = "gateway restarted"
+	scKilled   = "gateway killed"
+	scDied     = "client killed"
+	scDirect   = "direct: basics"
+	scEnded    = "direct: the server ends the session"
+)
+
+// The words of cells that more than one scenario uses.
+const (
+	ok          = "yes"
+	unsupported = "it has none"
+	toldOnce    = "told once, then works"
+	unnoticed   = "works on"
+	stuck       = "stuck"
+)
+
+// page is what the clients ask the test server to open.
+const page = "http://example.com/"
+
+func (m *member) open(as, url string) error {
+	_, err := m.do(command{Do: "open", As: as, URL: url, Token: m.token})
+	return err
+}
+
+func (m *member) close(as string) error {
+	_, err := m.do(command{Do: "close", As: as})
+	return err
+}
+
+// call calls the tool navigate and returns what the caller read: "" where it was
+// the tool's own answer.
+func (m *member) call(as string) (read string) {
+	a, err := m.do(command{Do: "call", As: as, Name: "navigate", Arguments: map[string]any{"url": page}})
+	switch {
+	case err != nil:
+		return err.Error()
+	case !a.IsError && a.Text == "at "+page:
+		return ""
+	}
+	return a.Text
+}
+
+// basics is what needs no lease to end: on a session "basic", which stays open.
+func (m *member) basics(url string) (list, progress, elicit cell) {
+	none := cell{words: "–"}
+	if err := m.open("basic", url); err != nil {
+		return cell{"cannot connect", err.Error()}, none, none
+	}
+	a, err := m.do(command{Do: "list", As: "basic"})
+	if err != nil || !slices.Contains(a.Tools, "navigate") {
+		return cell{"lists no tools", fmt.Sprint(err, a.Tools)}, none, none
+	}
+	if read := m.call("basic"); read != "" {
+		return cell{"cannot call", read}, none, none
+	}
+	return cell{words: ok}, m.progress(), m.elicit()
+}
+
+func (m *member) progress() cell {
+	a, err := m.do(command{Do: "call", As: "basic", Name: "progress", Arguments: map[string]any{"steps": 3, "intervalMs": 50}, Progress: true})
+	switch {
+	case err != nil || a.Text != "3 steps":
+		return cell{"the call fails", fmt.Sprint(err, a.Text)}
+	case !m.about.Events:
+		return cell{words: unsupported}
+	case a.Progress == 3:
+		return cell{words: ok}
+	}
+	return cell{words: fmt.Sprintf("%d of 3 events", a.Progress)}
+}
+
+func (m *member) elicit() cell {
+	if !m.about.Elicitation {
+		return cell{words: unsupported}
+	}
+	a, err := m.do(command{Do: "call", As: "basic", Name: "ask", Arguments: map[string]any{"what": "elicitation", "timeoutMs": 10_000}})
+	if err != nil || !strings.Contains(a.Text, `"action":"accept"`) {
+		return cell{"the call fails", fmt.Sprint(err, a.Text)}
+	}
+	return cell{words: ok}
+}
+
+// closes ends the session "basic" and opens the next one at once, where the user
+// has one slot.
+func (w *world) closes(m *member) {
+	if err := m.close("basic"); err != nil {
+		m.cells[scClose] = cell{"fails", err.Error()}
+	} else if eventually(time.Second, func() bool { return len(w.holders(m, routeOne)) == 0 }) {
+		m.cells[scClose] = cell{words: "frees the slot"}
+	} else {
+		m.cells[scClose] = cell{words: "keeps the slot until it is idle"}
+	}
+	m.cells[scReopen] = cell{words: ok}
+	if err := m.open("again", w.url(m, routeOne)); err != nil {
+		m.cells[scReopen] = cell{"refused", err.Error()}
+	} else if read := m.call("again"); read != "" {
+		m.cells[scReopen] = cell{"cannot call", read}
+	}
+	_ = m.close("again") // where the client cannot, the scenario close says so
+}
+
+// busy opens a session where another has the only slot.
+func (w *world) busy(m *member) {
+	begun := time.Now()
+	err := m.open("busy", w.url(m, "busy"))
+	took := time.Since(begun)
+	switch {
+	case err == nil:
+		m.cells[scBusy] = cell{words: "opened"}
+	case !strings.Contains(err.Error(), "LEASE_BUSY: the project limit of"):
+		m.cells[scBusy] = cell{"refused without the reason", err.Error()}
+	case took > 20*time.Second:
+		m.cells[scBusy] = cell{"the reason after more than 20 s", err.Error()}
+	default:
+		m.cells[scBusy] = cell{"the reason in words", err.Error()}
+	}
+}
+
+// after tells what a client's calls gave after its session was lost.
+func (m *member) after(as string) cell {
+	var reads []string
+	for range 4 {
+		read := m.call(as)
+		if read == "" {
+			break
+		}
+		reads = append(reads, read)
+	}
+	c := cell{words: unnoticed}
+	if len(reads) > 0 {
+		c.read = reads[0]
+		c.words = "an error without the reason, then works"
+		if strings.Contains(c.read, "LEASE_LOST: ") {
+			c.words = toldOnce
+		}
+	}
+	switch len(reads) {
+	case 2, 3:
+		c.words = strings.NewReplacer("told once", fmt.Sprintf("told %d times", len(reads)), "an error", fmt.Sprintf("%d errors", len(reads))).Replace(c.words)
+	case 4:
+		c.words = stuck
+	}
+	return c
+}
+
+// opened opens a session and uses it once.
+func (m *member) opened(as, url string) error {
+	if err := m.open(as, url); err != nil {
+		return err
+	}
+	if read := m.call(as); read != "" {
+		return errors.New(read)
+	}
+	return nil
+}
+
+// loses opens a session, ends it by lose and tells what the calls give then.
+func (w *world) loses(m *member, as, route string, lose func() error) cell {
+	if err := m.opened(as, w.url(m, route)); err != nil {
+		return cell{"cannot connect", err.Error()}
+	}
+	if err := lose(); err != nil {
+		return cell{"the session was not ended", err.Error()}
+	}
+	return m.after(as)
+}
+
+func (w *world) idle(m *member) {
+	m.cells[scIdle] = w.loses(m, "idle", routeIdle, func() error {
+		if !eventually(patience, func() bool { return len(w.holders(m, routeIdle)) == 0 }) {
+			return errors.New("the lease was not taken away")
+		}
+		return nil
+	})
+	_ = m.close("idle")
+}
+
+func (w *world) revoked(m *member) {
+	m.cells[scRevoked] = w.loses(m, "revoked", routeKept, func() error { return w.revoke(m, routeKept) })
+	_ = m.close("revoked")
+}
+
+// replaced opens a second session where the user has one slot, which replaces the
+// first; then both are used, and then the first alone.
+func (w *world) replaced(m *member) {
+	url := w.url(m, routeOne)
+	if err := m.opened("first", url); err != nil {
+		m.cells[scReplaced] = cell{"cannot connect", err.Error()}
+		return
+	}
+	if err := m.opened("second", url); err != nil {
+		m.cells[scReplaced] = cell{"the second is refused", err.Error()}
+		return
+	}
+	told := m.call("first")
+	m.cells[scReplaced] = cell{words: "both work", read: told}
+	if told != "" {
+		waits := m.call("first")
+		_ = m.close("second")
+		if err := w.revoke(m, routeOne); err != nil {
+			m.cells[scReplaced] = cell{"the second was not ended", err.Error()}
+			return
+		}
+		m.cells[scReplaced] = cell{words: words(told, waits) + "; after the second " + m.after("first").words, read: told}
+	}
+	_ = m.close("first")
+}
+
+// words names the two refusals that the first of two sessions reads.
+func words(told, waits string) string {
+	for _, code := range []string{"LEASE_LOST", "LEASE_BUSY"} {
+		told = named(told, code)
+		waits = named(waits, code)
+	}
+	return told + ", then " + waits
+}
+
+func named(read, code string) string {
+	if strings.Contains(read, code+": ") {
+		return code
+	}
+	return read
+}
+
+// kept opens a session for what happens to the gateway.
+func (w *world) kept(m *member, as, scenario string) {
+	if err := m.opened(as, w.url(m, routeKept)); err != nil {
+		m.cells[scenario] = cell{"cannot connect", err.Error()}
+	}
+}
+
+// outlived tells what a session of a gateway that has ended gives at the next.
+func (w *world) outlived(m *member, as, scenario string) {
+	if _, failed := m.cells[scenario]; !failed {
+		m.cells[scenario] = m.after(as)
+	}
+	_ = m.close(as)
+}
+
+// dies kills the client; its session must end.
+func (w *world) dies(m *member) {
+	before := sessions(m)
+	if err := m.opened("dies", w.url(m, routeIdle)); err != nil {
+		m.cells[scDied] = cell{"cannot connect", err.Error()}
+		return
+	}
+	mine := sessions(m)
+	mine = slices.DeleteFunc(mine, func(id string) bool { return slices.Contains(before, id) })
+	m.kill()
+	gone := eventually(patience, func() bool {
+		left := sessions(m)
+		return len(w.holders(m, routeIdle)) == 0 && !slices.ContainsFunc(mine, func(id string) bool { return slices.Contains(left, id) })
+	})
+	if !gone {
+		m.cells[scDied] = cell{words: "its session stays"}
+		return
+	}
+	m.cells[scDied] = cell{words: "nothing is left"}
+}
+
+func sessions(m *member) []string {
+	var ids []string
+	for _, s := range m.server.Stats().Sessions {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// withoutGateway is what the client does at the server itself, whose session then
+// ends.
+func (w *world) withoutGateway(m *member) {
+	list, progress, elicit := m.basics(m.direct)
+	m.cells[scDirect] = list
+	if list.words != ok {
+		m.cells[scEnded] = cell{words: "–"}
+		return
+	}
+	for what, c := range map[string]cell{scProgress: progress, scElicit: elicit} {
+		if c.words != ok && c.words != unsupported {
+			m.cells[scDirect] = cell{what + ": " + c.words, c.read}
+		}
+	}
+	m.server.End()
+	m.cells[scEnded] = m.after("basic")
+	_ = m.close("basic")
+	m.server.End() // what the client left
+}
