@@ -71,7 +71,6 @@ var (
 	fastmcpAsks = []command{
 		tool("echo", false, map[string]any{"text": "hello ünïcode"}),
 		tool("steps", true, map[string]any{"count": 3}),
-		tool("ask", false, map[string]any{}),
 	}
 	goAsks = []command{
 		tool("test_simple_text", false, map[string]any{}),

@@ -124,8 +124,8 @@ func TestBrowserSessionsHoldLeases(t *testing.T) {
 		name string
 		make func(t *testing.T) client
 	}{
-		{"the TypeScript SDK 1.x client", func(t *testing.T) client { return newScript(t, "sdk") }},
-		{"the TypeScript SDK 2.x client", func(t *testing.T) client { return newScript(t, "client") }},
+		{"the TypeScript SDK 1.x client", func(t *testing.T) client { return newScript(t, "sdk-v1") }},
+		{"the TypeScript SDK 2.x client", func(t *testing.T) client { return newScript(t, "sdk-v2") }},
 		{"the mcp-go client", func(t *testing.T) client { return &markClient{t: t} }},
 		{"the go-sdk client", func(t *testing.T) client { return &goClient{t: t} }},
 	}
@@ -151,7 +151,7 @@ func TestBrowserSessionsHoldLeases(t *testing.T) {
 
 func TestBrowserEndsAfterItsClientDied(t *testing.T) {
 	p, server := overHTTP(t, 3)
-	c := newScript(t, "sdk")
+	c := newScript(t, "sdk-v1")
 	open(t, c, url(p))
 	visit(t, c, page(t))
 	seen := running(t, server)
@@ -161,7 +161,7 @@ func TestBrowserEndsAfterItsClientDied(t *testing.T) {
 
 func TestBrowserEndsAfterTheGatewayDied(t *testing.T) {
 	p, server := overHTTP(t, 120)
-	c := newScript(t, "sdk")
+	c := newScript(t, "sdk-v1")
 	open(t, c, url(p))
 	visit(t, c, page(t))
 	seen := running(t, server)
@@ -171,7 +171,7 @@ func TestBrowserEndsAfterTheGatewayDied(t *testing.T) {
 	}
 	q := p.Restart(t)
 	gone(t, server, seen)
-	again := newScript(t, "sdk")
+	again := newScript(t, "sdk-v1")
 	open(t, again, url(q))
 	if err := again.end(); err != nil {
 		t.Fatal(err)
@@ -182,14 +182,14 @@ func TestStdioBrowserEnds(t *testing.T) {
 	site := page(t)
 	opened := func(t *testing.T, ttlSeconds int) (*pod.Process, *script, []process) {
 		p := overStdio(t, ttlSeconds)
-		c := newScript(t, "sdk")
+		c := newScript(t, "sdk-v1")
 		open(t, c, url(p))
 		visit(t, c, site)
 		return p, c, running(t, p.Cmd.Process.Pid)
 	}
 	t.Run("with the DELETE of its client", func(t *testing.T) {
 		p, c, seen := opened(t, 120)
-		refused(t, newScript(t, "client").open(url(p)))
+		refused(t, newScript(t, "sdk-v2").open(url(p)))
 		if err := c.end(); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestStdioBrowserEnds(t *testing.T) {
 		p.Kill()
 		gone(t, p.Cmd.Process.Pid, seen)
 		q := p.Restart(t)
-		again := newScript(t, "sdk")
+		again := newScript(t, "sdk-v1")
 		open(t, again, url(q))
 		if err := again.end(); err != nil {
 			t.Fatal(err)

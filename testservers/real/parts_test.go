@@ -178,16 +178,17 @@ type client interface {
 	end() error
 }
 
-// script is an unmodified TypeScript SDK client in a Node process.
+// script is an unmodified TypeScript SDK client in a Node process; driver.mjs says
+// which lines it takes and answers.
 type script struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-func newScript(t *testing.T, generation string) *script {
+func newScript(t *testing.T, client string) *script {
 	t.Helper()
-	cmd := exec.Command("node", "client.mjs", generation)
+	cmd := exec.Command("node", "driver.mjs", client)
 	cmd.Dir = nodeDir(t)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -211,29 +212,30 @@ func (s *script) kill() {
 	s.cmd.Wait()
 }
 
-func (s *script) do(command map[string]any) (json.RawMessage, error) {
+func (s *script) do(command map[string]any) (string, error) {
+	command["as"] = "only"
 	line, err := json.Marshal(command)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if _, err := s.in.Write(append(line, '\n')); err != nil {
-		return nil, err
+		return "", err
 	}
 	answer, err := s.out.ReadBytes('\n')
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	var a struct {
-		OK    json.RawMessage
-		Error *struct{ Message string }
+		OK    struct{ Text string }
+		Error string
 	}
 	if err := json.Unmarshal(answer, &a); err != nil {
-		return nil, err
+		return "", err
 	}
-	if a.Error != nil {
-		return nil, errors.New(a.Error.Message)
+	if a.Error != "" {
+		return "", errors.New(a.Error)
 	}
-	return a.OK, nil
+	return a.OK.Text, nil
 }
 
 func (s *script) open(url string) error {
@@ -242,14 +244,10 @@ func (s *script) open(url string) error {
 }
 
 func (s *script) call(tool string, args map[string]any) (string, error) {
-	res, err := s.do(map[string]any{"do": "call", "name": tool, "arguments": args})
-	return string(res), err
+	return s.do(map[string]any{"do": "call", "name": tool, "arguments": args})
 }
 
 func (s *script) end() error {
-	if _, err := s.do(map[string]any{"do": "terminate"}); err != nil {
-		return err
-	}
 	_, err := s.do(map[string]any{"do": "close"})
 	return err
 }

@@ -5,7 +5,6 @@
 
 import asyncio
 import sys
-from dataclasses import dataclass
 
 from fastmcp import Context, FastMCP
 
@@ -23,17 +22,6 @@ async def steps(ctx: Context, count: int) -> str:
         await ctx.report_progress(i + 1, count)
         await asyncio.sleep(0.05)  # some clients show an event after the result
     return f"{count} steps"
-
-
-@dataclass
-class Click:
-    ok: bool
-
-
-@server.tool
-async def ask(ctx: Context) -> str:
-    answer = await ctx.elicit("May I click?", response_type=Click)
-    return f"{answer.action} {answer.data.ok}"
 
 
 if len(sys.argv) > 1:
