@@ -61,13 +61,15 @@ func (w *world) observe(members []*member) {
 	})
 	w.step("replaced", members, w.replaced)
 
-	w.step("before the restart", members, func(m *member) { w.kept(m, "stopped", scStopped) })
-	w.restart(func() { w.gateway.Terminate(w.t) })
-	w.step("after the restart", members, func(m *member) { w.outlived(m, "stopped", scStopped) })
+	w.step("a program ends", members, w.crashed)
 
-	w.step("before the kill", members, func(m *member) { w.kept(m, "killed", scKilled) })
+	w.step("before the restart", members, func(m *member) { w.before(m, restart) })
+	w.restart(func() { w.gateway.Terminate(w.t) })
+	w.step("after the restart", members, func(m *member) { w.outlived(m, restart) })
+
+	w.step("before the kill", members, func(m *member) { w.before(m, crash) })
 	w.restart(func() { w.gateway.Kill() })
-	w.step("after the kill", members, func(m *member) { w.outlived(m, "killed", scKilled) })
+	w.step("after the kill", members, func(m *member) { w.outlived(m, crash) })
 
 	w.step("client killed", members, w.dies)
 }

@@ -11,7 +11,7 @@ import (
 const pagePath = "../../docs/clients.md"
 
 // scenarios are all, in the order of the page.
-var scenarios = []string{scBasic, scProgress, scElicit, scClose, scReopen, scBusy, scIdle, scRevoked, scReplaced, scStopped, scKilled, scDied, scDirect, scEnded}
+var scenarios = []string{scBasic, scProgress, scElicit, scClose, scReopen, scBusy, scIdle, scRevoked, scReplaced, scStopped, scKilled, scDied, scCrashed, scChildren, scOrphans, scDirect, scEnded}
 
 const head = `# Clients
 
@@ -28,12 +28,13 @@ func render(members []*member) string {
 	table(&b, "## What works", members, []string{scBasic, scProgress, scElicit, scClose, scReopen}, true)
 	b.WriteString("\"opened again at once\": a session is closed and the next one opened, with one slot for the user. A client that sends no DELETE replaces its own session, which has no call in flight.\n\n")
 	table(&b, "## When a lease ends", members, []string{scBusy, scIdle, scRevoked, scReplaced, scStopped, scKilled, scDied}, false)
+	table(&b, "## Where the gateway runs the server's program", members, []string{scCrashed, scChildren, scOrphans}, false)
 	b.WriteString("\"replaced\": the same user opens a second session; the first reads LEASE_LOST, then LEASE_BUSY for as long as the second lives.\n\n")
 	table(&b, "## Without the gateway", members, []string{scDirect, scEnded}, false)
 	b.WriteString("The same calls at the same server, whose session then ends.\n\n## What a person reads\n\n")
 	for _, m := range members {
 		fmt.Fprintf(&b, "**%s**\n\n", m.title)
-		for _, scenario := range []string{scBusy, scIdle, scRevoked, scReplaced, scStopped, scKilled} {
+		for _, scenario := range []string{scBusy, scIdle, scRevoked, scReplaced, scStopped, scKilled, scCrashed, scChildren, scOrphans} {
 			if read := m.cells[scenario].read; read != "" {
 				fmt.Fprintf(&b, "- %s: `%s`\n", scenario, shown(read))
 			}
@@ -87,7 +88,7 @@ const longest = 400
 // there are many.
 func shown(read string) string {
 	for line := range strings.Lines(read) {
-		if strings.Contains(line, "LEASE_") {
+		if strings.Contains(line, "LEASE_BUSY: ") || strings.Contains(line, "LEASE_LOST: ") {
 			read = line
 			break
 		}

@@ -28,6 +28,9 @@ const (
 	scStopped  = "gateway restarted"
 	scKilled   = "gateway killed"
 	scDied     = "client killed"
+	scCrashed  = "its program ends"
+	scChildren = "gateway restarted (program)"
+	scOrphans  = "gateway killed (program)"
 	scDirect   = "direct: basics"
 	scEnded    = "direct: the server ends the session"
 )
@@ -41,8 +44,17 @@ const (
 	stuck       = "stuck"
 )
 
-// page is what the clients ask the test server to open.
-const page = "http://example.com/"
+// probe is a call whose right answer is known.
+type probe struct {
+	tool      string
+	arguments map[string]any
+	want      string
+}
+
+var (
+	navigate = probe{"navigate", map[string]any{"url": "http://example.com/"}, "at http://example.com/"}
+	echo     = probe{"echo", map[string]any{"text": "hello"}, "hello"} // of the program
+)
 
 func (m *member) open(as, url string) error {
 	_, err := m.do(command{Do: "open", As: as, URL: url, Token: m.token})
@@ -54,14 +66,14 @@ func (m *member) close(as string) error {
 	return err
 }
 
-// call calls the tool navigate and returns what the caller read: "" where it was
-// the tool's own answer.
-func (m *member) call(as string) (read string) {
-	a, err := m.do(command{Do: "call", As: as, Name: "navigate", Arguments: map[string]any{"url": page}})
+// call makes a call and returns what the caller read: "" where it was the right
+// answer.
+func (m *member) call(as string, p probe) (read string) {
+	a, err := m.do(command{Do: "call", As: as, Name: p.tool, Arguments: p.arguments})
 	switch {
 	case err != nil:
 		return err.Error()
-	case !a.IsError && a.Text == "at "+page:
+	case !a.IsError && a.Text == p.want:
 		return ""
 	}
 	return a.Text
@@ -77,7 +89,7 @@ func (m *member) basics(url string) (list, progress, elicit cell) {
 	if err != nil || !slices.Contains(a.Tools, "navigate") {
 		return cell{"lists no tools", fmt.Sprint(err, a.Tools)}, none, none
 	}
-	if read := m.call("basic"); read != "" {
+	if read := m.call("basic", navigate); read != "" {
 		return cell{"cannot call", read}, none, none
 	}
 	return cell{words: ok}, m.progress(), m.elicit()
@@ -120,7 +132,7 @@ func (w *world) closes(m *member) {
 	m.cells[scReopen] = cell{words: ok}
 	if err := m.open("again", w.url(m, routeOne)); err != nil {
 		m.cells[scReopen] = cell{"refused", err.Error()}
-	} else if read := m.call("again"); read != "" {
+	} else if read := m.call("again", navigate); read != "" {
 		m.cells[scReopen] = cell{"cannot call", read}
 	}
 	_ = m.close("again") // where the client cannot, the scenario close says so
@@ -144,10 +156,10 @@ func (w *world) busy(m *member) {
 }
 
 // after tells what a client's calls gave after its session was lost.
-func (m *member) after(as string) cell {
+func (m *member) after(as string, p probe) cell {
 	var reads []string
 	for range 4 {
-		read := m.call(as)
+		read := m.call(as, p)
 		if read == "" {
 			break
 		}
@@ -171,11 +183,11 @@ func (m *member) after(as string) cell {
 }
 
 // opened opens a session and uses it once.
-func (m *member) opened(as, url string) error {
+func (m *member) opened(as, url string, p probe) error {
 	if err := m.open(as, url); err != nil {
 		return err
 	}
-	if read := m.call(as); read != "" {
+	if read := m.call(as, p); read != "" {
 		return errors.New(read)
 	}
 	return nil
@@ -183,13 +195,13 @@ func (m *member) opened(as, url string) error {
 
 // loses opens a session, ends it by lose and tells what the calls give then.
 func (w *world) loses(m *member, as, route string, lose func() error) cell {
-	if err := m.opened(as, w.url(m, route)); err != nil {
+	if err := m.opened(as, w.url(m, route), navigate); err != nil {
 		return cell{"cannot connect", err.Error()}
 	}
 	if err := lose(); err != nil {
 		return cell{"the session was not ended", err.Error()}
 	}
-	return m.after(as)
+	return m.after(as, navigate)
 }
 
 func (w *world) idle(m *member) {
@@ -211,24 +223,24 @@ func (w *world) revoked(m *member) {
 // first; then both are used, and then the first alone.
 func (w *world) replaced(m *member) {
 	url := w.url(m, routeOne)
-	if err := m.opened("first", url); err != nil {
+	if err := m.opened("first", url, navigate); err != nil {
 		m.cells[scReplaced] = cell{"cannot connect", err.Error()}
 		return
 	}
-	if err := m.opened("second", url); err != nil {
+	if err := m.opened("second", url, navigate); err != nil {
 		m.cells[scReplaced] = cell{"the second is refused", err.Error()}
 		return
 	}
-	told := m.call("first")
+	told := m.call("first", navigate)
 	m.cells[scReplaced] = cell{words: "both work", read: told}
 	if told != "" {
-		waits := m.call("first")
+		waits := m.call("first", navigate)
 		_ = m.close("second")
 		if err := w.revoke(m, routeOne); err != nil {
 			m.cells[scReplaced] = cell{"the second was not ended", err.Error()}
 			return
 		}
-		m.cells[scReplaced] = cell{words: words(told, waits) + "; after the second " + m.after("first").words, read: told}
+		m.cells[scReplaced] = cell{words: words(told, waits) + "; after the second " + m.after("first", navigate).words, read: told}
 	}
 	_ = m.close("first")
 }
@@ -249,25 +261,63 @@ func named(read, code string) string {
 	return read
 }
 
-// kept opens a session for what happens to the gateway.
-func (w *world) kept(m *member, as, scenario string) {
-	if err := m.opened(as, w.url(m, routeKept)); err != nil {
-		m.cells[scenario] = cell{"cannot connect", err.Error()}
+// crashed ends the program behind a session.
+func (w *world) crashed(m *member) {
+	if err := m.opened("crashed", w.url(m, routeProgram), echo); err != nil {
+		m.cells[scCrashed] = cell{"cannot connect", err.Error()}
+		return
 	}
+	m.call("crashed", probe{"exit", map[string]any{"code": 1}, ""}) // which no answer can follow
+	m.cells[scCrashed] = m.after("crashed", echo)
+	_ = m.close("crashed")
 }
 
-// outlived tells what a session of a gateway that has ended gives at the next.
-func (w *world) outlived(m *member, as, scenario string) {
-	if _, failed := m.cells[scenario]; !failed {
-		m.cells[scenario] = m.after(as)
+// outliving are sessions that are there when the gateway ends: one at a server, and
+// one at a program that ends with it.
+type outliving struct{ as, server, program string }
+
+var (
+	restart = outliving{"restart", scStopped, scChildren}
+	crash   = outliving{"crash", scKilled, scOrphans}
+)
+
+func (w *world) before(m *member, o outliving) {
+	if err := m.opened(o.as, w.url(m, routeKept), navigate); err != nil {
+		m.cells[o.server] = cell{"cannot connect", err.Error()}
 	}
-	_ = m.close(as)
+	if err := m.opened(o.as+"-program", w.url(m, routeProgram), echo); err != nil {
+		m.cells[o.program] = cell{"cannot connect", err.Error()}
+	}
+	m.held = append(w.holders(m, routeKept), w.holders(m, routeProgram)...)
+}
+
+// outlived tells what the sessions give at the next gateway, once that one has given
+// back the slots of the one before.
+func (w *world) outlived(m *member, o outliving) {
+	gone := eventually(patience, func() bool {
+		now := append(w.holders(m, routeKept), w.holders(m, routeProgram)...)
+		return !slices.ContainsFunc(m.held, func(token string) bool { return slices.Contains(now, token) })
+	})
+	for scenario, s := range map[string]struct {
+		as string
+		p  probe
+	}{o.server: {o.as, navigate}, o.program: {o.as + "-program", echo}} {
+		if _, failed := m.cells[scenario]; failed {
+			continue
+		}
+		if !gone {
+			m.cells[scenario] = cell{words: "the slot is not given back"}
+			continue
+		}
+		m.cells[scenario] = m.after(s.as, s.p)
+		_ = m.close(s.as)
+	}
 }
 
 // dies kills the client; its session must end.
 func (w *world) dies(m *member) {
 	before := sessions(m)
-	if err := m.opened("dies", w.url(m, routeIdle)); err != nil {
+	if err := m.opened("dies", w.url(m, routeIdle), navigate); err != nil {
 		m.cells[scDied] = cell{"cannot connect", err.Error()}
 		return
 	}
@@ -308,7 +358,7 @@ func (w *world) withoutGateway(m *member) {
 		}
 	}
 	m.server.End()
-	m.cells[scEnded] = m.after("basic")
+	m.cells[scEnded] = m.after("basic", navigate)
 	_ = m.close("basic")
 	m.server.End() // what the client left
 }

@@ -36,6 +36,9 @@ var promised = map[string][]string{
 	scStopped:  {toldOnce, unnoticed},
 	scKilled:   {toldOnce, unnoticed},
 	scDied:     {"nothing is left"},
+	scCrashed:  {toldOnce, unnoticed},
+	scChildren: {toldOnce, unnoticed},
+	scOrphans:  {toldOnce, unnoticed},
 	// What is direct is noted, whatever it is.
 	scDirect: nil,
 	scEnded:  nil,

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +29,8 @@ const (
 	routeOne  = "one"  // one session for each user, which is what init writes
 	routeIdle = "idle" // an idle time of a second
 	routeKept = "kept" // many sessions that stay
+	// So is this one, of a program that the gateway runs for each session.
+	routeProgram = "program"
 )
 
 // world is a gateway in front of a test server for each client.
@@ -41,8 +45,9 @@ type member struct {
 	subject
 	*driver
 	server *browser.Server
-	direct string // the server's own URL
-	about  answer // of the command state
+	direct string   // the server's own URL
+	about  answer   // of the command state
+	held   []string // the tokens of its leases before the gateway ends
 	cells  map[string]cell
 }
 
@@ -51,6 +56,7 @@ func newWorld(t *testing.T, subjects []subject) (*world, []*member) {
 	docs := map[string]string{
 		"_vance/_tenant/_vance/config/lease/busy.yaml": "name: busy\nlevels: {project: 1}\nttlSeconds: 600\nwaitMs: 3000\n",
 	}
+	program := buildProgram(t)
 	var members []*member
 	for _, s := range subjects {
 		m := &member{subject: s, server: browser.New(browser.Behavior{}), cells: map[string]cell{}}
@@ -65,10 +71,16 @@ func newWorld(t *testing.T, subjects []subject) (*world, []*member) {
 			routeOne:  "levels: {user: 1}\nttlSeconds: 600\nwaitMs: 3000\n",
 			routeIdle: "levels: {user: 20}\nttlSeconds: 1\n",
 			routeKept: "levels: {user: 20}\nttlSeconds: 600\n",
+			// The program's sessions are counted apart.
+			routeProgram: "levels: {user: 20}\nttlSeconds: 600\n",
 		} {
 			name := s.id + "-" + route
 			docs["_vance/_tenant/_vance/config/lease/"+name+".yaml"] = "name: " + name + "\n" + lease
 			docs["_vance/_tenant/_vance/server-tools/"+name+".yaml"] = document(name, m.direct, name)
+			if route == routeProgram {
+				docs["_vance/_tenant/_vance/server-tools/"+name+".yaml"] = fmt.Sprintf(
+					"name: %s\ntype: mcp_server\nparameters:\n  transport: stdio\n  command: [%s]\n  lease: %s\n", name, program, name)
+			}
 		}
 		docs["_vance/_tenant/_vance/server-tools/"+s.id+"-busy.yaml"] = document(s.id+"-busy", m.direct, "busy")
 		members = append(members, m)
@@ -82,6 +94,17 @@ func newWorld(t *testing.T, subjects []subject) (*world, []*member) {
 	w.connect()
 	w.startDrivers(members)
 	return w, members
+}
+
+// buildProgram builds the test server over stdio.
+func buildProgram(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/vancetope/mcp-lease-gateway/testservers/cmd/stdio").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	return path
 }
 
 func document(name, url, lease string) string {
