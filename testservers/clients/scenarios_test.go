@@ -267,8 +267,12 @@ func (w *world) crashed(m *member) {
 		m.cells[scCrashed] = cell{"cannot connect", err.Error()}
 		return
 	}
-	m.call("crashed", probe{"exit", map[string]any{"code": 1}, ""}) // which no answer can follow
-	m.cells[scCrashed] = m.after("crashed", echo)
+	told := m.call("crashed", probe{"exit", map[string]any{"code": 1}, ""})
+	c := m.after("crashed", echo)
+	if c.words == unnoticed && strings.Contains(told, "LEASE_LOST: ") {
+		c = cell{toldOnce, told} // by the call in which it ended
+	}
+	m.cells[scCrashed] = c
 	_ = m.close("crashed")
 }
 
@@ -317,7 +321,7 @@ func (w *world) outlived(m *member, o outliving) {
 // dies kills the client; its session must end.
 func (w *world) dies(m *member) {
 	before := sessions(m)
-	if err := m.opened("dies", w.url(m, routeIdle), navigate); err != nil {
+	if err := m.open("dies", w.url(m, routeIdle)); err != nil {
 		m.cells[scDied] = cell{"cannot connect", err.Error()}
 		return
 	}

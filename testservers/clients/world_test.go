@@ -27,7 +27,7 @@ const brainKey = "the-key-of-the-brain-in-these-tests-0001"
 // The routes that each client has, by what their leases limit.
 const (
 	routeOne  = "one"  // one session for each user, which is what init writes
-	routeIdle = "idle" // an idle time of a second
+	routeIdle = "idle" // an idle time of some seconds
 	routeKept = "kept" // many sessions that stay
 	// So is this one, of a program that the gateway runs for each session.
 	routeProgram = "program"
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, subjects []subject) (*world, []*member) {
 		m.direct = up.URL + "/mcp"
 		for route, lease := range map[string]string{
 			routeOne:  "levels: {user: 1}\nttlSeconds: 600\nwaitMs: 3000\n",
-			routeIdle: "levels: {user: 20}\nttlSeconds: 1\n",
+			routeIdle: "levels: {user: 20}\nttlSeconds: 3\n",
 			routeKept: "levels: {user: 20}\nttlSeconds: 600\n",
 			// The program's sessions are counted apart.
 			routeProgram: "levels: {user: 20}\nttlSeconds: 600\n",
