@@ -701,14 +701,15 @@ func TestModernClients(t *testing.T) {
 	modernCall := `{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
 	t.Run("are fenced where the lease has caps", func(t *testing.T) {
 		r := newRig(t)
-		for _, body := range []string{discover, modernCall, call(7, "x")} {
+		for _, body := range []string{modernCall, call(7, "x"), initBody} {
 			e := r.do("POST", "", body, "MCP-Protocol-Version", "2026-07-28").want(t, 400, -32022, "")
 			got, _ := json.Marshal(e.Error.Data)
 			if string(got) != `{"requested":"2026-07-28","supported":["2025-11-25","2025-06-18","2025-03-26"]}` {
 				t.Errorf("%s", got)
 			}
 		}
-		r.do("POST", "", discover).want(t, 400, -32022, "")
+		r.do("POST", "", discover).want(t, 404, -32601, "")
+		r.do("POST", "", discover, "MCP-Protocol-Version", "2026-07-28").want(t, 404, -32601, "")
 		if len(r.up.seen) != 0 || len(r.engine.waits) != 0 {
 			t.Error("the fence let something through")
 		}
@@ -730,7 +731,7 @@ func TestModernClients(t *testing.T) {
 	})
 	t.Run("open a session by initialize like everybody else", func(t *testing.T) {
 		r := newRig(t, func(r *rig) { r.docs.doc.Lease = "" })
-		r.do("POST", "", initBody, "MCP-Protocol-Version", "2026-07-28").want(t, 400, -32022, "")
+		r.do("POST", "", initBody, "MCP-Protocol-Version", "2026-07-28").want(t, 404, -32601, "")
 		if r.up.live() != 0 {
 			t.Error("a session was opened that the gateway does not know of")
 		}

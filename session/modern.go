@@ -12,12 +12,11 @@ import (
 // header, by what its _meta says, or by a method that only one era has. Clients
 // try the newest revision first, whatever they end up with.
 func (q *request) modern() (version string, ok bool) {
-	if !q.env.Batch && q.env.One().Method == "initialize" {
-		// It belongs to the other era, whatever else the request says. Passed on
-		// as it is it would open a session that nobody here knows of.
-		return "", false
-	}
 	header := q.r.Header.Get(upstream.HeaderProtocol)
+	if !q.env.Batch && q.env.One().Method == "initialize" {
+		// It belongs to the other era, whatever else its body says.
+		return header, header == modernRevision
+	}
 	if header == modernRevision {
 		return header, true
 	}
@@ -36,6 +35,16 @@ func (q *request) modern() (version string, ok bool) {
 	return "", false
 }
 
+// fenced refuses a request of a client without sessions, so that it opens one.
+func (q *request) fenced(version string) *refusal.Refusal {
+	if q.env.One().Method == "server/discover" {
+		// As every server of the revisions with sessions does: at the other code some
+		// clients take it for one of the newest revision, and give up (AI SDK).
+		return refusal.UnknownMethod("server/discover")
+	}
+	return refusal.UnsupportedRevision(version)
+}
+
 // sessionless answers a request of a client without sessions: a server whose
 // lease has caps is fenced, so that the client opens a session; any other gets
 // the request as it is.
@@ -45,10 +54,14 @@ func (q *request) sessionless(version string) *refusal.Refusal {
 		return refusal.Bad(refusal.RPCInvalid, "batches belong to revision %s", batchRevision)
 	}
 	if q.doc.Modern == "fence" || q.doc.PodBound() {
-		return refusal.UnsupportedRevision(version)
+		return q.fenced(version)
 	}
 	if def, err := p.opt.Leases.Resolve(q.r.Context(), q.namedLease(), q.leaseRequest()); err != nil || !def.Noop() {
-		return refusal.UnsupportedRevision(version)
+		return q.fenced(version)
+	}
+	if q.env.One().Method == "initialize" {
+		// Passed on as it is it would open a session that nobody here knows of.
+		return refusal.UnknownMethod("initialize")
 	}
 	if !p.traffic.enter(q.share, true) {
 		return refusal.ShareTaken(p.opt.Limits().PerPod)

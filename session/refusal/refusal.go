@@ -29,6 +29,7 @@ const (
 	RPCBusy        = 1429
 	RPCParse       = -32700
 	RPCInvalid     = -32600
+	RPCNoMethod    = -32601
 	RPCUnsupported = -32022
 )
 
@@ -341,6 +342,11 @@ func UnsupportedRevision(requested string) *Refusal {
 			Supported []string `json:"supported"`
 			Requested string   `json:"requested"`
 		}{Revisions, requested}}
+}
+
+// UnknownMethod refuses a method that only the other era has.
+func UnknownMethod(method string) *Refusal {
+	return &Refusal{Status: http.StatusNotFound, Code: RPCNoMethod, Message: fmt.Sprintf("there is no method %s here", method)}
 }
 
 // size shows a limit in the unit that a person would use.

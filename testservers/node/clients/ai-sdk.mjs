@@ -9,13 +9,11 @@ export const progress = false; // its callTool takes no callback
 export async function open(url) {
   const client = await createMCPClient({ transport: { type: 'http', url }, capabilities: { elicitation: {} } });
   client.onElicitationRequest(ElicitationRequestSchema, async () => accepted);
+  const tools = await client.tools();
   return {
     list: async () => (await client.listTools()).tools.map((t) => t.name),
     // As a model's tool call runs it.
-    call: async (tool, args) => {
-      const tools = await client.tools();
-      return read(await tools[tool].execute(args, { toolCallId: '1', messages: [] }));
-    },
+    call: async (tool, args) => read(await tools[tool].execute(args, { toolCallId: '1', messages: [] })),
     close: () => client.close(),
   };
 }
