@@ -172,6 +172,6 @@ func (v *visit) keepAuthorization(ctx context.Context, h *hold) {
 		v.s.mu.Lock()
 		v.s.forward = 0
 		v.s.mu.Unlock()
-		p.opt.Log.WarnContext(ctx, "a session'v.s credential could not be kept", "session", v.s.number, "error", err)
+		p.opt.Log.WarnContext(ctx, "a session's credential could not be kept", "session", v.s.number, "error", err)
 	}
 }
