@@ -26,6 +26,7 @@ import (
 	"github.com/vancetope/mcp-lease-gateway/gateway/insights"
 	"github.com/vancetope/mcp-lease-gateway/gateway/peers"
 	"github.com/vancetope/mcp-lease-gateway/internal/quota"
+	"github.com/vancetope/mcp-lease-gateway/internal/ratelog"
 	"github.com/vancetope/mcp-lease-gateway/internal/seal"
 	"github.com/vancetope/mcp-lease-gateway/internal/telemetry"
 	"github.com/vancetope/mcp-lease-gateway/internal/tracing"
@@ -169,6 +170,8 @@ func (p *pod) wireEngine() (err error) {
 }
 
 func (p *pod) wireProxies(ring *seal.Ring) (err error) {
+	// What callers can cause is written at a pace.
+	log := slog.New(ratelog.NewHandler(p.log.Handler()))
 	places := quota.New(func() int64 { return int64(p.live.Limits().PerPod) })
 	opt := session.Options{
 		Leases:   p.engine,
@@ -181,7 +184,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		Limits:   p.live.Limits,
 		Places:   places,
 		Hop:      hops(ring).Seal(nil, nil),
-		Log:      p.log,
+		Log:      log,
 	}
 	if !p.store.SinglePod() {
 		opt.Forwarder = p.client
@@ -199,7 +202,7 @@ func (p *pod) wireProxies(ring *seal.Ring) (err error) {
 		SpoolDir: p.spoolDir(),
 		Limits:   p.live.Limits,
 		Places:   places,
-		Log:      p.log,
+		Log:      log,
 	})
 	if err != nil {
 		return err
