@@ -17,7 +17,7 @@ const maxKinds = 1024
 // NewHandler makes a slog.Handler that passes the lines of each kind on to next at
 // the pace of a Log. A line's kind is its message and, where it has one, the value
 // of its attribute "tenant", so that no tenant's lines hide another's. Lines below
-// level Info are passed on as they come.
+// level Warn are passed on as they come: what a program says has a pace of its own.
 func NewHandler(next slog.Handler) slog.Handler {
 	return &handler{next: next, kinds: &kinds{of: map[string]*pace{}, others: newPace()}}
 }
@@ -63,7 +63,7 @@ func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelInfo {
+	if r.Level < slog.LevelWarn {
 		return h.next.Handle(ctx, r)
 	}
 	var tenant slog.Attr

@@ -37,13 +37,17 @@ func TestATenantsStormHidesNobodysLines(t *testing.T) {
 	})
 }
 
-func TestLinesForDebuggingComeAsTheyAre(t *testing.T) {
+func TestLinesBelowAWarningComeAsTheyAre(t *testing.T) {
 	var out output.Buffer
 	log := slog.New(ratelog.NewHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))).WithGroup("g")
 	for range 1000 {
 		log.Debug("a call")
+		log.Info("a line")
 	}
 	if n := strings.Count(out.String(), "a call"); n != 1000 {
+		t.Errorf("%d lines", n)
+	}
+	if n := strings.Count(out.String(), "a line"); n != 1000 {
 		t.Errorf("%d lines", n)
 	}
 }
