@@ -444,23 +444,6 @@ func TestBusyAtOpen(t *testing.T) {
 	}
 }
 
-func TestARefusalSaysOnceToTryAgain(t *testing.T) {
-	f := refusal.Lease(&lease.UnavailableError{Why: "the lease store could not be reached; try again"})
-	if f.Message != "LEASE_UNAVAILABLE: the lease store could not be reached; try again in about 5 s" {
-		t.Error(f.Message)
-	}
-}
-
-func TestTheGlobalLevelShowsNoFigures(t *testing.T) {
-	f := refusal.Lease(&lease.BusyError{Resource: "browser", Level: "global", RetryAfter: time.Second})
-	body := string(f.Render(nil))
-	for _, k := range []string{"cap", "count", "oldestAgeSeconds"} {
-		if strings.Contains(body, `"`+k+`"`) {
-			t.Errorf("%s in %s", k, body)
-		}
-	}
-}
-
 func TestUpstreamTroubleAtOpen(t *testing.T) {
 	for _, c := range []struct {
 		name string

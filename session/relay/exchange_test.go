@@ -159,6 +159,7 @@ func TestTheClockOfASilenceStandsWhileTheClientOwesAnAnswer(t *testing.T) {
 		x.Await()
 		_, _ = io.WriteString(up, `data: {"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{}}`+"\n\n")
 		time.Sleep(20 * time.Minute) // a person thinks
+		synctest.Wait()
 		if context.Cause(x.ctx) != nil || len(o.asked) != 1 || o.asked[0] != wire.MatchKey([]byte(`"s1"`)) {
 			t.Fatalf("%v, asked %q", context.Cause(x.ctx), o.asked)
 		}
@@ -182,6 +183,7 @@ func TestNothingEndsAStreamWhoseResponseIsOut(t *testing.T) {
 		x.Await()
 		_, _ = io.WriteString(up, "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if o := x.owner.(*alone); context.Cause(x.ctx) != nil || o.settled.Load() == 0 {
 			t.Error(context.Cause(x.ctx), o.settled.Load())
 		}
