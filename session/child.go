@@ -169,6 +169,7 @@ func (q *request) adoptChild(st *sessionid.Sealed) (*session, *refusal.Refusal) 
 	}
 	h := &hold{lease: p.opt.Leases.Attach(st.Lease), version: st.Version, endpoint: st.Endpoint}
 	s := q.newSession(st.Number, st.Opened, h)
+	s.listened.Store(true) // as far as is known here: another process has opened it
 	s.lastUse.Store(p.now())
 	if standing := p.enlist(s); standing != s {
 		return standing, nil // by a request beside this one

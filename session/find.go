@@ -72,6 +72,7 @@ func (q *request) adopt(st *sessionid.Sealed) (*session, *refusal.Refusal) {
 		h.upstream = sessionOf(holder.Payload)
 	}
 	s := q.newSession(st.Number, st.Opened, h)
+	s.listened.Store(true) // as far as is known here: another process has opened it
 	s.lastUse.Store(p.now())
 	return p.enlist(s), nil
 }

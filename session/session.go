@@ -41,7 +41,7 @@ type session struct {
 	hold    atomic.Pointer[hold]            // never nil; changed under mu
 	doc     atomic.Pointer[server.Document] // the last one that was found to lead to the hold's endpoint
 
-	listened  atomic.Bool // the client has had a GET stream here
+	listened  atomic.Bool // the client has had a GET stream, or may have had one at another process
 	reopening sync.Mutex  // one reopen at a time
 
 	mu      sync.Mutex

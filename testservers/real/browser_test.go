@@ -41,7 +41,7 @@ func overHTTP(t *testing.T, ttlSeconds int) (*pod.Process, int) {
 	p := pod.Start(t, pod.Config{Documents: map[string]string{
 		leaseDocument: lease(ttlSeconds),
 		"_vance/_tenant/_vance/server-tools/browser.yaml": fmt.Sprintf(
-			"name: browser\ntype: mcp_server\nparameters:\n  transport: http\n  url: http://localhost:%d/mcp\n  lease: browser\n", port),
+			"name: browser\ntype: mcp_server\nparameters:\n  transport: http\n  url: http://localhost:%d/mcp\n  lease: browser\n  onBusy: refuse\n", port),
 	}})
 	return p, server.Process.Pid
 }
@@ -60,7 +60,7 @@ func overStdio(t *testing.T, ttlSeconds int) *pod.Process {
 	return pod.Start(t, pod.Config{Documents: map[string]string{
 		leaseDocument: lease(ttlSeconds),
 		"_vance/_tenant/_vance/server-tools/browser.yaml": fmt.Sprintf(
-			"name: browser\ntype: mcp_server\nparameters:\n  transport: stdio\n  command: %s\n  cwd: %s\n  lease: browser\n",
+			"name: browser\ntype: mcp_server\nparameters:\n  transport: stdio\n  command: %s\n  cwd: %s\n  lease: browser\n  onBusy: refuse\n",
 			command, t.TempDir()),
 	}})
 }
