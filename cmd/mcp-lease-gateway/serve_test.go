@@ -155,6 +155,21 @@ func TestTerminate(t *testing.T) {
 		p = p.Restart(t)
 		open(t, p.URL+"/mcp/acme/thesis/browser") // at once: nothing had to be reaped
 	})
+	t.Run("and its clients go on after the restart", func(t *testing.T) {
+		t.Parallel()
+		up, url := upstream(t)
+		p := process.Start(t, process.Config{Documents: documentsFor(url, "user: 1")})
+		session := open(t, p.URL+"/mcp/acme/thesis/browser")
+		p.Terminate(t)
+		p = p.Restart(t)
+		if a := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", session, toolCall("snapshot", "{}")); a.status != 200 ||
+			!strings.Contains(a.body, "LEASE_LOST: the gateway was stopped and has closed the session") || !strings.Contains(a.body, `"isError":true`) {
+			t.Errorf("the first call: %+v", a)
+		}
+		if a := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", session, toolCall("snapshot", "{}")); !strings.Contains(a.body, "no page is open") || up.Stats().Live != 1 {
+			t.Errorf("the next call: %+v", a)
+		}
+	})
 	t.Run("waits for a call under way", func(t *testing.T) {
 		t.Parallel()
 		up, url := upstream(t)
