@@ -136,7 +136,7 @@ func TestAForcedActIsInTheAuditLogOfTheGateway(t *testing.T) {
 		Dir:       t.TempDir(),
 		Documents: documentsFor(url, "user: 1"),
 		Store:     "kind: mongodb\nuri: " + uri + "\ndatabase: " + database,
-		More:      "telemetry: {audit: logs/audit.jsonl}\ntex: [{name: a, preset: clsi, upstream: \"${TEX}\"}]",
+		More:      "telemetry: {audit: logs/audit.jsonl}\ntex: [{name: a, preset: rbehzadan, upstream: \"${TEX}\"}]",
 		Env:       []string{"TEX=http://127.0.0.1:1"},
 	}
 	if err := os.Mkdir(filepath.Join(c.Dir, "logs"), 0o700); err != nil {

@@ -711,7 +711,7 @@ func TestOnlyStoreAndInternalAreNeeded(t *testing.T) {
 		}
 	}
 	none := func(string) (string, bool) { return "", false }
-	write("store: {kind: embedded, path: here.db}\nsession:\n  keys: [\"${SESSION_KEY}\"]\ninternal:\n  listen: 127.0.0.1:9\ntex:\n- {name: a, preset: clsi, upstream: \"${TEX}\"}\nlease: {reconcileSafety: 5m}\n")
+	write("store: {kind: embedded, path: here.db}\nsession:\n  keys: [\"${SESSION_KEY}\"]\ninternal:\n  listen: 127.0.0.1:9\ntex:\n- {name: a, preset: rbehzadan, upstream: \"${TEX}\"}\nlease: {reconcileSafety: 5m}\n")
 	g, err := loadForLease(path, none)
 	if err != nil || g.Internal.Listen != "127.0.0.1:9" || g.Lease.ReconcileSafety != 5*time.Minute || filepath.Base(g.Store.Path) != "here.db" || filepath.Base(g.Documents.Dir) != "documents" {
 		t.Errorf("%v %+v", err, g)

@@ -37,7 +37,7 @@ func TestAuditAndTracesOfARealPod(t *testing.T) {
 	const leaseDocument = "_vance/_tenant/_vance/config/lease/browser.yaml"
 	p := process.Start(t, process.Config{
 		Documents: map[string]string{
-			"_vance/_tenant/_vance/server-tools/browser.yaml": "type: mcp_server\nparameters: {transport: http, url: \"" + srv.URL + "/mcp\", lease: browser}\n",
+			"_vance/_tenant/_vance/server-tools/browser.yaml": "type: mcp_server\nparameters: {transport: http, url: \"" + srv.URL + "/mcp\", lease: browser, onBusy: refuse}\n",
 			leaseDocument: "name: browser\nlevels: {user: 1}\nwaitMs: 0\n",
 		},
 		More: "telemetry: {otlpEndpoint: \"" + collector.URL + "\"}",
@@ -71,7 +71,7 @@ func TestAuditAndTracesOfARealPod(t *testing.T) {
 	eventually(t, "the definition is not valid", func() bool {
 		return strings.Contains(send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/browser", "", initializeMessage).body, "levels.user in the system layer")
 	})
-	printed(t, p, `"kind":"refused","reason":"LEASE_UNAVAILABLE","type":"mcp","lease":"browser","tenant":"acme","project":"thesis","pod":"`)
+	printed(t, p, `"kind":"refused","reason":"LEASE_UNAVAILABLE","type":"mcp","lease":"browser","tenant":"acme","project":"thesis","user":"ada","pod":"`)
 	if got := send(t.Context(), "GET", p.Internal+"/metrics", "", ""); !strings.Contains(got.body, `vance_lease_acquire_total{outcome="unavailable",resource="other"}`) {
 		t.Error("no metric counts it")
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vancetope/mcp-lease-gateway/lease"
 	"github.com/vancetope/mcp-lease-gateway/testservers/mongo"
 	process "github.com/vancetope/mcp-lease-gateway/testservers/pod"
 )
@@ -88,7 +89,7 @@ func TestTwoPods(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		eventually(t, "the child's pod has ended it", func() bool {
-			return send(t.Context(), "POST", a.URL+path, session, list).status == 404
+			return strings.Contains(send(t.Context(), "POST", a.URL+path, session, toolCall("echo", "{}")).body, lease.CodeLost)
 		})
 		eventually(t, "no process of the server is left", func() bool { return !running(program) })
 	})
