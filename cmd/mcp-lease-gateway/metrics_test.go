@@ -90,6 +90,8 @@ func TestTheLeasesSeriesBeginAtZeroInARealProcess(t *testing.T) {
 	docs["acme/thesis/_vance/server-tools/broken.yaml"] = "type: mcp_server\nparameters: {url: \"" + srv.URL + "/mcp\", lease: {name: shell, levels: {user: 0}}}\n"
 	docs["_vance/_tenant/_vance/config/lease/short.yaml"] = "levels: {user: 1}\nttlSeconds: 1\nwaitMs: 0\n"
 	docs["_vance/_tenant/_vance/server-tools/short.yaml"] = "type: mcp_server\nparameters: {url: \"" + srv.URL + "/mcp\", lease: short}\n"
+	docs["_vance/_tenant/_vance/config/lease/own.yaml"] = "levels: {user: 1}\nwaitMs: 0\n"
+	docs["_vance/_tenant/_vance/server-tools/own.yaml"] = "type: mcp_server\nparameters: {url: \"" + srv.URL + "/mcp\", lease: own}\n"
 	p := process.Start(t, process.Config{Documents: docs})
 	moves := func(series string, to float64) {
 		t.Helper()
@@ -128,7 +130,22 @@ func TestTheLeasesSeriesBeginAtZeroInARealProcess(t *testing.T) {
 	eventually(t, "the refusal is an event", func() bool {
 		return strings.Contains(send(t.Context(), "GET", p.Internal+"/internal/lease/admin/events", "", "", "X-Vance-Internal-Token: "+process.Token).body, `"lease":"shell"`)
 	})
-	open(t, p.URL+"/mcp/acme/thesis/short")
+	// A session that makes place for one of the same user was refused to nobody.
+	open(t, p.URL+"/mcp/acme/thesis/own")
+	open(t, p.URL+"/mcp/acme/thesis/own")
+	moves(`vance_lease_acquire_total{outcome="success",resource="own"}`, 2)
+	if n := seriesOf(t, p, `vance_lease_acquire_total{outcome="busy",resource="own"}`); n != 0 {
+		t.Errorf("%v busy for opens that succeeded", n)
+	}
+	if body := send(t.Context(), "GET", p.Internal+"/internal/lease/admin/events", "", "", "X-Vance-Internal-Token: "+process.Token).body; strings.Contains(body, "LEASE_BUSY") {
+		t.Errorf("a refusal of an open that succeeded: %s", body)
+	}
+
+	lost := open(t, p.URL+"/mcp/acme/thesis/short")
 	moves(`vance_lease_reap_total{reason="idle"}`, 1) // and its line in the log is read when the test ends
+	if a := send(t.Context(), "POST", p.URL+"/mcp/acme/thesis/short", lost, toolCall("snapshot", "{}")); !strings.Contains(a.body, "LEASE_LOST") {
+		t.Errorf("a call after the idle reap: %+v", a)
+	}
+	moves(`vance_lease_check_total{outcome="lost",resource="short"}`, 1)
 	eventually(t, "the sweep is in the log", func() bool { return strings.Contains(p.Log(), `"msg":"swept"`) })
 }
