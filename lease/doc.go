@@ -18,6 +18,9 @@
 //	   ├──────────────────────┘                                  │
 //	   └─────────────────────────────────────────────────────────┘ Release
 //
+// A holder that gives its slot back by itself and leaves its reason to whoever comes
+// later (Lease.ReleaseAs) becomes REVOKED, too.
+//
 // The funnel is in funnel.go, those who wait in waitline.go, a lease's life in
 // lease.go, what takes it away in reaper.go, what runs then in dispatcher.go,
 // what mends a crash in reconciler.go and audit.go, who is alive in pods.go, what an

@@ -99,7 +99,7 @@ func (c *child) end(ctx context.Context, p *Proxy, why cause) {
 		outcome := "confirmed"
 		if err := c.bridge.Close(ctx); err != nil {
 			outcome = "unreachable"
-			p.opt.Log.ErrorContext(ctx, "a stdio server's program could not be ended", "error", err)
+			p.opt.Log.ErrorContext(ctx, "a server's program or event stream could not be ended", "error", err)
 		}
 		p.opt.Observer.Closed(outcome)
 		if c.tenant != "" {

@@ -14,7 +14,7 @@
 //	lease gone ── end upstream, end streams ── LEASE_LOST                  end.go, lost.go, revoked.go
 //
 // Every session ends in Proxy.end; end.go says what each cause means. What the
-// gateway itself answers is a refusal; refusal.go says how each is told.
+// gateway itself answers is a refusal; package refusal says how each is told.
 //
 // It knows no credentials of clients, no configuration files and no store.
 package session

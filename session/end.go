@@ -89,7 +89,7 @@ func (c cause) consequences() consequences {
 type loss struct {
 	cause  cause
 	reason lease.Reason  // of a lost lease; "" where nobody knows
-	tried  chan struct{} // closed when the upstream end has been tried
+	tried  chan struct{} // closed when the upstream end and the release have been tried
 }
 
 func (l *loss) Error() string {
@@ -115,7 +115,8 @@ type ending struct {
 }
 
 // end ends a session, if h is what it still holds. false means that somebody else
-// has done so, or that the session was opened again. Nothing else ends one.
+// has done so, or that the session was opened again. Nothing else ends a session that this pod
+// knows; of one that only another pod knew, replace.go ends the upstream session.
 func (p *Proxy) end(ctx context.Context, s *session, h *hold, e ending) bool {
 	means := e.cause.consequences()
 	if e.reason == "" {

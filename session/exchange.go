@@ -49,8 +49,8 @@ func (q *request) exchange(s *session) *exchange {
 		c.Body, c.Envelope, c.Silence = q.body.B, q.env, q.doc.Timeout
 		ctx = context.WithoutCancel(ctx)
 	}
-	if q.doc.Transport == "stdio" {
-		// Also of what does not reach the answer, such as progress for a client that
+	if q.doc.PodBound() {
+		// Messages of a program or an event stream are routed here: also of what does not reach the answer, such as progress for a client that
 		// takes JSON only.
 		ctx = routing.WithActivity(ctx, x.Alive)
 	}

@@ -122,7 +122,7 @@ func (v *visit) cut(x *exchange) *refusal.Refusal {
 	if l == nil {
 		return refusal.Lost("", v.stays())
 	}
-	<-l.tried // bounded by upstream.EndTimeout and childTimeout
+	<-l.tried // bounded by upstream.EndTimeout, childTimeout and releaseTimeout
 	h := x.s.hold.Load()
 	if v.r.Method != http.MethodPost || !v.waits || !v.reopens(l, h) {
 		if f := v.lost(); f != nil {

@@ -41,9 +41,10 @@ type Observer interface {
 	Closed(outcome string)
 }
 
-// Forwarder sends a client's request to the pod that holds its stdio session
-// (/internal/session/forward) and copies the answer; *peers.Client is one. It
-// returns an error before anything was written to w, or nil.
+// Forwarder sends a client's request to the pod that has its session's program or
+// event stream, or can end one in favour of it (/internal/session/forward), and
+// copies the answer; *peers.Client is one. It returns an error before anything was
+// written to w, or nil.
 type Forwarder interface {
 	Forward(w http.ResponseWriter, r *http.Request, pod lease.Pod, c principal.Caller, server string, body []byte) error
 }
@@ -132,7 +133,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, c principal.Caller
 }
 
 // ServeForwarded is Serve for a request that another pod has forwarded, since
-// its stdio session runs here. It is not forwarded again.
+// its session can be served or ended only here. It is not forwarded again.
 func (p *Proxy) ServeForwarded(w http.ResponseWriter, r *http.Request, c principal.Caller, server string) {
 	p.serve(w, r, c, server, true)
 }

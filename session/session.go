@@ -285,7 +285,7 @@ func (s *session) lossSeen(ctx context.Context) *loss {
 	s.mu.Unlock()
 	if l != nil {
 		select {
-		case <-l.tried: // bounded by upstream.EndTimeout and endTimeout
+		case <-l.tried: // bounded by upstream.EndTimeout, childTimeout and releaseTimeout
 		case <-ctx.Done():
 		}
 	}
