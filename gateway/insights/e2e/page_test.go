@@ -92,7 +92,7 @@ func TestAnAdminSeesFiltersAndRevokesInARealBrowser(t *testing.T) {
 	defer srv.Close()
 
 	server := func(lease string) string {
-		return "type: mcp_server\nparameters:\n  transport: http\n  url: " + srv.URL + "/mcp\n  lease: " + lease + "\n"
+		return "type: mcp_server\nparameters:\n  transport: http\n  url: " + srv.URL + "/mcp\n  lease: " + lease + "\n  onBusy: refuse\n"
 	}
 	p := pod.Start(t, pod.Config{
 		Documents: map[string]string{
