@@ -588,9 +588,9 @@ var mutants = []mutant{
 
 	// Check.
 	{name: "a group answers a call that arrived after it began", killedBy: byGroups, edits: []edit{
-		{"internal/groups/groups.go", "	inFlight int\n", "	inFlight int\n	running  []*call[T, R]\n"},
+		{"internal/groups/groups.go", "	inFlight int\n", "	inFlight int\n	running  []*call[T]\n"},
 		{"internal/groups/groups.go", "	own := g.begin()\n", "	own := g.begin()\n	if own == nil && g.inFlight > 0 {\n		g.waiting = g.waiting[:len(g.waiting)-1]\n		g.running = append(g.running, c)\n	}\n"},
-		{"internal/groups/groups.go", "	for i, c := range all {\n		if c.err", "	g.mu.Lock()\n	for _, c := range g.running {\n		all, answers = append(all, c), append(answers, answers...)\n	}\n	g.running = nil\n	g.mu.Unlock()\n	for i, c := range all {\n		if c.err"},
+		{"internal/groups/groups.go", "	for _, c := range all {\n		c.yes,", "	g.mu.Lock()\n	all = append(all, g.running...)\n	g.running = nil\n	g.mu.Unlock()\n	for _, c := range all {\n		c.yes,"},
 	}},
 	{name: "a group takes the match of some for all", killedBy: byGroups, edits: []edit{
 		{"internal/groups/groups.go", "	case matched == len(all):", "	case matched > 0:"},

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/vancetope/mcp-lease-gateway/config/definition"
 	"github.com/vancetope/mcp-lease-gateway/lease"
 )
 
@@ -25,6 +26,21 @@ var (
 	positive   = bson.E{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}
 )
 
+// Increment implements lease.CounterStore. It is never an upsert: with two first
+// uses at once the loser would collide with the id and report a full level
+// (spec §4).
+func (s *Store) Increment(ctx context.Context, id lease.CounterID, limit definition.Cap) (lease.Gen, int, bool, error) {
+	c, err := s.collections(ctx)
+	if err != nil {
+		return "", 0, false, err
+	}
+	d, ok, err := one[counterDoc]("increment", c.counters.FindOneAndUpdate(ctx,
+		bson.D{byID(id), {Key: "count", Value: bson.D{{Key: "$lt", Value: int(limit)}}}},
+		bson.D{add(1), set(bson.D{{Key: "cap", Value: int(limit)}}), touchedNow("updatedAt")},
+		options.FindOneAndUpdate().SetReturnDocument(options.After)))
+	return lease.Gen(d.Gen), d.Count, ok, err
+}
+
 // EnsureCounter implements lease.CounterStore. An existing counter does not
 // match, so the insert meets its id; that duplicate key, from a race or not,
 // says that the counter is there. A pipeline under the id alone would do on
@@ -40,6 +56,16 @@ func (s *Store) EnsureCounter(ctx context.Context, id lease.CounterID, gen lease
 		return nil
 	}
 	return err
+}
+
+// Decrement implements lease.CounterStore.
+func (s *Store) Decrement(ctx context.Context, id lease.CounterID, gen, listed lease.Gen) (bool, error) {
+	off := takeOff
+	if listed != gen {
+		off = takeOldOff
+	}
+	return s.update(ctx, "decrement", counters,
+		bson.D{byID(id), {Key: "gen", Value: string(gen)}, positive}, bson.D{off, touchedNow("updatedAt")})
 }
 
 // DecrementPrev implements lease.CounterStore.

@@ -7,9 +7,8 @@
 // Writes wait for the majority, reads come from the primary and see what the
 // majority has.
 //
-// Checks that a pod has at the same time go together, and a second command says
-// which holders were not there (touch.go); so do increments of one counter and
-// decrements of one (slots.go).
+// Checks are the exception: those that a pod has at the same time go together, and
+// a second command says which holders were not there (touch.go).
 //
 // Nothing is written twice: the driver's retries of writes are off, since an
 // increment that was applied and whose reply was lost would count double.

@@ -16,7 +16,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/vancetope/mcp-lease-gateway/lease"
-	"github.com/vancetope/mcp-lease-gateway/lease/internal/groups"
 )
 
 // Options says which database.
@@ -45,10 +44,7 @@ type Store struct {
 	client *mongo.Client
 	name   string
 
-	// Calls of this process that go together.
-	touches    *groups.Keyed[lease.PodID, lease.Token, bool]
-	increments *groups.Keyed[slotOf, struct{}, slot]
-	decrements *groups.Keyed[giveBack, struct{}, bool]
+	groups sync.Map // by lease.PodID; see touches
 
 	mu    sync.Mutex // held while the database is prepared
 	ready atomic.Pointer[collections]
@@ -70,9 +66,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, uriError(o.URI, err)
 	}
 	s := &Store{client: client, name: o.Database}
-	s.touches = groups.NewKeyed(touchGroups, s.touchGroup)
-	s.increments = groups.NewKeyed(counterGroups, s.incrementGroup)
-	s.decrements = groups.NewKeyed(counterGroups, s.decrementGroup)
 	wait := firstContact
 	if end, bounded := ctx.Deadline(); bounded {
 		wait = min(wait, time.Until(end)/2) // whoever has little time wants to use the store as well

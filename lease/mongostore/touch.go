@@ -17,14 +17,21 @@ import (
 var touchGroups = groups.Options{AtOnce: 2, Most: 1000, Timeout: opTimeout}
 
 // Touch implements lease.HolderStore. What is touched at the same time goes to the
-// server in one command.
+// server in one command; see touchAll.
 func (s *Store) Touch(ctx context.Context, t lease.Token, pod lease.PodID) (bool, error) {
-	return s.touches.Do(ctx, pod, t)
+	return s.touches(pod).Do(ctx, t)
 }
 
-func (s *Store) touchGroup(ctx context.Context, pod lease.PodID, all []lease.Token) ([]bool, error) {
-	return groups.Matched(ctx, all,
-		func(ctx context.Context, all []lease.Token) (int, error) { return s.touchAll(ctx, all, pod) }, s.held)
+// touches are the groups of a pod. A process is one pod, so there is one of them.
+func (s *Store) touches(pod lease.PodID) *groups.Groups[lease.Token] {
+	if g, ok := s.groups.Load(pod); ok {
+		return g.(*groups.Groups[lease.Token])
+	}
+	g, _ := s.groups.LoadOrStore(pod, groups.New(touchGroups, func(ctx context.Context, all []lease.Token) (map[lease.Token]bool, error) {
+		return groups.Matched(ctx, all,
+			func(ctx context.Context, all []lease.Token) (int, error) { return s.touchAll(ctx, all, pod) }, s.held)
+	}))
+	return g.(*groups.Groups[lease.Token])
 }
 
 // touchAll touches what is HELD of these and counts the match, not the change. A

@@ -80,7 +80,7 @@ func (w *world) which(_ context.Context, all []string) (held []string, err error
 	return held, err
 }
 
-func (w *world) run(ctx context.Context, all []string) ([]bool, error) {
+func (w *world) run(ctx context.Context, all []string) (map[string]bool, error) {
 	w.mu.Lock()
 	w.inFlight++
 	w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *world) run(ctx context.Context, all []string) ([]bool, error) {
 }
 
 // call is one call, judged by what it was told.
-func (w *world) call(g *Groups[string, bool], t string) {
+func (w *world) call(g *Groups[string], t string) {
 	w.mu.Lock()
 	arrived, gone := w.clock, w.revoked[t]
 	w.mu.Unlock()
@@ -223,10 +223,10 @@ func TestACallerThatLeavesIsNotWaitedWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked [][]string
 		open := make(chan struct{})
-		g := New(Options{AtOnce: 1, Most: 10, Timeout: time.Minute}, func(_ context.Context, all []string) ([]bool, error) {
+		g := New(Options{AtOnce: 1, Most: 10, Timeout: time.Minute}, func(_ context.Context, all []string) (map[string]bool, error) {
 			asked = append(asked, slices.Clone(all))
 			<-open
-			return []bool{true}, nil
+			return map[string]bool{"a": true, "c": true}, nil
 		})
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
@@ -254,7 +254,7 @@ func TestACallerThatLeavesIsNotWaitedWith(t *testing.T) {
 
 func TestAnOperationEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{AtOnce: 1, Most: 10, Timeout: time.Second}, func(ctx context.Context, _ []string) ([]bool, error) {
+		g := New(Options{AtOnce: 1, Most: 10, Timeout: time.Second}, func(ctx context.Context, _ []string) (map[string]bool, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
