@@ -22,7 +22,7 @@ func TestAServerOfHTTPAndSSE(t *testing.T) {
 	p := pod.Start(t, pod.Config{Documents: map[string]string{
 		leaseDocument: lease(60),
 		"_vance/_tenant/_vance/server-tools/browser.yaml": fmt.Sprintf(
-			"name: browser\ntype: mcp_server\nparameters:\n  transport: sse\n  url: http://localhost:%d/sse\n  lease: browser\n", port),
+			"name: browser\ntype: mcp_server\nparameters:\n  transport: sse\n  url: http://localhost:%d/sse\n  lease: browser\n  onBusy: refuse\n", port),
 	}})
 	for name, c := range map[string]client{"go-sdk": &goClient{t: t}, "mcp-go": &markClient{t: t}} {
 		t.Run(name, func(t *testing.T) {
