@@ -157,11 +157,14 @@ func (p *Proxy) giveBack(l *lease.Lease) (done bool) {
 	return false
 }
 
-// release tries to release a lease until its TTL has done it.
+// release tries to release a lease until its TTL has done it: after an outage of the
+// store nobody is reaped for one TTL more, and within that a try must come.
 func (p *Proxy) release(l *lease.Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(l.Ref().TTL, storePatience))
+	ttl := l.Ref().TTL
+	ctx, cancel := context.WithTimeout(context.Background(), max(2*ttl, storePatience))
 	defer cancel()
-	for pause := storePause; ; pause = min(2*pause, 5*time.Second) {
+	longest := max(storePause, min(ttl/4, 5*time.Second))
+	for pause := storePause; ; pause = min(2*pause, longest) {
 		select {
 		case <-ctx.Done():
 			return
