@@ -173,24 +173,7 @@ func TestCompilesWithoutALeaseAndLostOnesAreCounted(t *testing.T) {
 // metric expects a series of a pod to have a value; one that is not there has 0.
 func metric(t *testing.T, p *pod.Process, series string, want int) {
 	t.Helper()
-	resp, err := http.Get(p.Internal + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := 0
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, series+" "); ok {
-			if _, err := fmt.Sscan(rest, &got); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if got != want {
+	if got := seriesOf(t, p, series); got != want {
 		t.Errorf("%s is %d, want %d", series, got, want)
 	}
 }

@@ -353,7 +353,13 @@ func TestTheStoreGoesAway(t *testing.T) {
 }
 
 // idleReaps reads a pod's count of idle reaps.
-func idleReaps(t *testing.T, p *pod.Process) (n int) {
+func idleReaps(t *testing.T, p *pod.Process) int {
+	t.Helper()
+	return seriesOf(t, p, `vance_lease_reap_total{reason="idle"}`)
+}
+
+// seriesOf reads a series of a pod; one that is not there has 0.
+func seriesOf(t *testing.T, p *pod.Process, series string) (n int) {
 	t.Helper()
 	resp, err := http.Get(p.Internal + "/metrics")
 	if err != nil {
@@ -365,7 +371,7 @@ func idleReaps(t *testing.T, p *pod.Process) (n int) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, `vance_lease_reap_total{reason="idle"} `); ok {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
 			if _, err := fmt.Sscan(rest, &n); err != nil {
 				t.Fatal(err)
 			}
